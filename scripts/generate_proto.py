@@ -1,4 +1,4 @@
-"""Generate `proto/gen` from `proto/fairlead`; run by `make proto`, and by a test that compares the result."""
+"""Generate `proto/gen` from `proto/fairlead`; run by `make proto`, compared by a test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCES = ROOT / "proto"
 
 
 def generate(target: Path) -> None:
-    """Write the generated package `fairlead` below `target`, replacing what is there; SystemExit on a compile error."""
+    """Write the package `fairlead` below `target`, replacing it; SystemExit on a compile error."""
     shutil.rmtree(target / "fairlead", ignore_errors=True)
     target.mkdir(parents=True, exist_ok=True)
     includes = [f"-I{SOURCES}", f"-I{files('grpc_tools') / '_proto'}"]

@@ -15,7 +15,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back and counts suspended time; for deadlines and leases."""
+        """Return seconds on a clock that goes only forward, in suspension too; for leases."""
         ...
 
 

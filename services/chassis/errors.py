@@ -1,7 +1,7 @@
 """The error kinds that every room speaks, and the one class they share.
 
-A concrete error is a small class in the room that raises it. The API layers never build a status by hand:
-`chassis.rpc_errors` and `signalling.problems` map `kind` and `reason` once each.
+A concrete error is a small class in the room that raises it. The API layers never build a status by
+hand: `chassis.rpc_errors` and `signalling.problems` map `kind` and `reason` once each.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Kind(StrEnum):
 class FairleadError(Exception):
     """An error that reaches a user: a sentence, a machine-readable reason and a remedy.
 
-    `reason` is lower snake case and stable; `remedy` is a sentence that says what to do, or empty; `fields`
-    are the facts as short strings. None of the three ever holds a secret, a path of the host or file contents.
+    `reason` is lower snake case and stable; `remedy` is a sentence that says what to do, or empty;
+    `fields` are the facts as short strings. None of the three ever holds a secret, a path of the
+    host or file contents.
     """
 
     kind: ClassVar[Kind] = Kind.INTERNAL

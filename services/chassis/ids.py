@@ -1,4 +1,4 @@
-"""Prefixed ids: random ones, and ones derived from an idempotency key so that a retry finds the first result."""
+"""Prefixed ids: random, or derived from an idempotency key so that a retry finds the result."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def random_id(prefix: str) -> str:
 
 
 def derived_id(prefix: str, *parts: str, key: bytes) -> str:
-    """Derive an id from `parts` (tenant, route, idempotency key): the same parts always give the same id.
+    """Derive an id from `parts` (tenant, route, idempotency key): same parts, same id.
 
-    HMAC-SHA256 (RFC 2104) over the length-prefixed parts, cut to 128 bits; `key` is the stack's secret, so that
-    nobody outside can compute another tenant's ids.
+    HMAC-SHA256 (RFC 2104) over the length-prefixed parts, cut to 128 bits; `key` is the stack's
+    secret, so that nobody outside can compute another tenant's ids.
     """
     message = b"".join(len(part.encode()).to_bytes(4, "big") + part.encode() for part in parts)
     return f"{prefix}_{_text(hmac.new(key, message, hashlib.sha256).digest()[:16])}"
 
 
 def is_id(prefix: str, text: str) -> bool:
-    """Say whether `text` has the form of an id with this prefix; ids that do not are never used as a key or path."""
+    """Say whether `text` has an id's form; what does not is never used as a key or path."""
     return _ID.fullmatch(text) is not None and text.startswith(prefix + "_")

@@ -230,22 +230,26 @@ class PortWanted(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Number that the answer repeats; unique on this stream."""
     session_id: _builtins.str
     """Id of the session."""
     port: _builtins.int
     """TCP port inside the sandbox."""
+    traceparent: _builtins.str
+    """W3C `traceparent` of the span that the request belongs to; may be empty."""
     def __init__(
         self,
         *,
         request_id: _builtins.int = ...,
         session_id: _builtins.str = ...,
         port: _builtins.int = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "request_id", b"request_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "request_id", b"request_id", "session_id", b"session_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,10 +336,13 @@ class SessionWanted(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
     offer: _builtins.str
     """SDP offer, complete; empty when none has come yet."""
+    traceparent: _builtins.str
+    """W3C `traceparent` of the span that the offer came with; may be empty."""
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is to be given up unless it has connected."""
@@ -346,10 +353,11 @@ class SessionWanted(_message.Message):
         session_id: _builtins.str = ...,
         offer: _builtins.str = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "offer", b"offer", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "offer", b"offer", "session_id", b"session_id", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

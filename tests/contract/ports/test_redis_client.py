@@ -1,0 +1,88 @@
+"""The client's timeouts and errors, against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from chassis.errors import Kind
+from chassis.redis_client import (
+    LONGEST_BLOCK_MILLISECONDS,
+    RedisUnavailable,
+    open_redis,
+    redis_errors,
+)
+from tests.eventually import eventually
+from tests.redis_fixture import RedisServer
+
+
+@pytest.mark.asyncio
+async def test_replies_are_text(redis: Redis) -> None:
+    await redis.set("k", "ü")
+    assert await redis.get("k") == "ü"
+
+
+@pytest.mark.asyncio
+async def test_a_redis_that_is_away_is_unavailable_and_comes_back(own_redis: RedisServer) -> None:
+    async with open_redis(own_redis.url) as redis:
+        await redis.set("k", "1")
+        own_redis.stop()
+        with pytest.raises(RedisUnavailable) as caught, redis_errors():
+            await redis.get("k")
+        assert caught.value.kind is Kind.UNAVAILABLE
+        assert caught.value.reason == "redis_unavailable"
+        assert caught.value.remedy
+        own_redis.start()
+        with redis_errors():
+            assert await redis.get("k") is None
+
+
+@pytest.mark.asyncio
+async def test_opening_a_client_does_not_need_redis() -> None:
+    async with open_redis("unix:///nowhere/s") as redis:
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await redis.ping()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_ours_is_not_called_an_outage(redis: Redis) -> None:
+    await redis.set("k", "text")
+    with pytest.raises(ResponseError), redis_errors():
+        await redis.incr("k")
+
+
+@pytest.mark.asyncio
+async def test_a_redis_without_memory_is_unavailable(own_redis: RedisServer) -> None:
+    async with open_redis(own_redis.url) as redis:
+        await redis.config_set("maxmemory", "1")
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await redis.set("k", "1")
+
+
+@pytest.mark.asyncio
+async def test_a_blocking_read_waits_and_wakes(redis: Redis) -> None:
+    assert LONGEST_BLOCK_MILLISECONDS < 5000
+
+    async def read() -> object:
+        return await redis.xread({"events": "$"}, block=LONGEST_BLOCK_MILLISECONDS)
+
+    async def blocked() -> object:
+        return (await redis.info("clients"))["blocked_clients"]
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(read())
+        await eventually(blocked)
+        identity = await redis.xadd("events", {"a": "b"})
+    assert await reading == [["events", [(identity, {"a": "b"})]]]
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_blocking_read_leaves_the_client_usable(redis: Redis) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await redis.xread({"events": "$"}, block=LONGEST_BLOCK_MILLISECONDS)
+    await redis.set("k", "1")
+    assert await redis.get("k") == "1"
