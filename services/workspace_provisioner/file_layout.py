@@ -1,0 +1,124 @@
+"""Where things are below the host root, and how a file becomes durable.
+
+Names that start with a dot can be no tenant's. Everything is on one file system, so that every
+move is a rename(2).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from workspace_provisioner.sources import ObjectFormat, ProjectKey
+
+# FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL of linux/fs.h on 64-bit machines; see
+# ioctl_iflags(2).
+_GET_FLAGS = 0x80086601
+_SET_FLAGS = 0x40086602
+_TOP_DIRECTORY = 0x00020000
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The directories of a host."""
+
+    host_root: Path
+
+    @property
+    def root(self) -> Path:
+        """All that is not a workspace's tree."""
+        return self.host_root / "workspaces"
+
+    @property
+    def trees(self) -> Path:
+        """The finished workspaces, by id."""
+        return self.host_root / "trees"
+
+    @property
+    def staging(self) -> Path:
+        """Workspaces that are being made."""
+        return self.root / ".staging"
+
+    @property
+    def baselines(self) -> Path:
+        """What each workspace held when it was made: its index, and the objects of its changes."""
+        return self.root / ".baselines"
+
+    @property
+    def incoming(self) -> Path:
+        """Quarantines of uploads."""
+        return self.root / ".incoming"
+
+    @property
+    def trash(self) -> Path:
+        """What is to be deleted."""
+        return self.root / ".trash"
+
+    @property
+    def records(self) -> Path:
+        """Records of workspaces."""
+        return self.root / ".records"
+
+    def store(self, key: ProjectKey) -> Path:
+        """Return the bare repository of a project key."""
+        kind = "" if key.object_format is ObjectFormat.SHA1 else f".{key.object_format}"
+        return self.root / key.tenant / f"{key.digest}{kind}.git"
+
+    def make(self) -> None:
+        """Make the directories that do not exist yet; only this user can enter them."""
+        for path in (
+            self.root,
+            self.trees,
+            self.staging,
+            self.baselines,
+            self.incoming,
+            self.trash,
+            self.records,
+        ):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _spread_children(self.staging)
+
+
+def _spread_children(path: Path) -> None:
+    """Ask ext4 to put each directory below `path` into a block group of its own (chattr +T);
+    elsewhere nothing.
+
+    For five seconds ext4 hands no deleted inode out again and searches past each: after some
+    releases the files of a small checkout took 64 ms instead of 5 ms in one block group
+    (measured, kernel 6.18).
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        flags = bytearray(struct.calcsize("l"))
+        fcntl.ioctl(descriptor, _GET_FLAGS, flags)
+        wanted = struct.unpack("l", flags)[0] | _TOP_DIRECTORY
+        fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", wanted))
+    except OSError:
+        return
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Put a file in place so that after a crash there is the old one or the new one, whole."""
+    draft = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    draft.rename(path)
+    sync_directory(path.parent)

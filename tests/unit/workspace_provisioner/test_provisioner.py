@@ -1,0 +1,332 @@
+"""The use cases over fakes: gate, one build for each key, releases that win, leases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from chassis.errors import Unavailable
+from tests.fakes.checkouts import MemoryLedger, MemoryStores, MemoryTrees
+from tests.fakes.clock import FakeClock
+from workspace_provisioner.builder import Builder
+from workspace_provisioner.errors import (
+    CheckoutFailed,
+    HostFull,
+    IdempotencyConflict,
+    ProvisionerStopping,
+    WorkspaceNotFound,
+    WorkspaceReleased,
+)
+from workspace_provisioner.importer import Importer
+from workspace_provisioner.provisioner import Limits, Provisioner
+from workspace_provisioner.sources import Changes, Source, Tip, checked_source
+from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, State, Workspace
+
+LEASE = timedelta(minutes=30)
+COMMIT, TREE = "a" * 40, "b" * 40
+
+pytestmark = pytest.mark.asyncio
+
+
+class AwayDirectory:
+    """A directory that cannot be reached."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def publish(self, snapshot: Snapshot) -> None:
+        self.asked += 1
+        raise Unavailable("away", reason="redis_unavailable")
+
+
+@dataclass
+class Room:
+    stores: MemoryStores = field(default_factory=MemoryStores)
+    trees: MemoryTrees = field(default_factory=MemoryTrees)
+    ledger: MemoryLedger = field(default_factory=MemoryLedger)
+    clock: FakeClock = field(default_factory=FakeClock)
+    directory: AwayDirectory = field(default_factory=AwayDirectory)
+    capacity: int = 10
+
+    def __post_init__(self) -> None:
+        builder = Builder(
+            stores=self.stores,
+            trees=self.trees,
+            ledger=self.ledger,
+            clock=self.clock,
+            reserve_bytes=1000,
+            on_discard=lambda: None,
+        )
+        self.provisioner = Provisioner(
+            builder=builder,
+            trees=self.trees,
+            ledger=self.ledger,
+            clock=self.clock,
+            secret=b"s",
+            limits=Limits(workspaces=self.capacity, builds=4),
+            on_discard=lambda: None,
+        )
+        self.importer = Importer(
+            stores=self.stores,
+            trees=self.trees,
+            directory=self.directory,
+            clock=self.clock,
+            secret=b"s",
+            uploads=2,
+            reserve_bytes=1000,
+        )
+
+    async def upload(self, source: Source) -> Snapshot:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"12"
+            yield b"345"
+
+        return await self.importer.receive(source, (Tip("refs/heads/x", "d" * 40),), chunks())
+
+    async def ask(self, source: Source, key: str = "k", branch: str = "") -> Workspace | Miss:
+        return await self.provisioner.materialize(
+            idempotency_key=key, source=source, branch=branch, lease=LEASE
+        )
+
+    async def make(self, key: str = "k", tenant: str = "ada") -> Workspace:
+        made = await self.ask(source(tenant=tenant), key)
+        assert isinstance(made, Workspace)
+        return made
+
+
+def source(
+    tenant: str = "ada", commit: str = COMMIT, changes: Changes | None = None, branch: str = "main"
+) -> Source:
+    return checked_source(
+        tenant=tenant,
+        project="p",
+        object_format="",
+        commit=commit,
+        branch=branch,
+        digest="",
+        changes=changes,
+    )
+
+
+async def room_with_commit(capacity: int = 10) -> Room:
+    room = Room(capacity=capacity)
+    await room.upload(source())
+    return room
+
+
+async def test_misses_say_why_and_what_is_there() -> None:
+    room = Room()
+    assert await room.ask(source()) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    bare = source(changes=Changes(TREE, b""))
+    assert await room.ask(bare) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT, TREE))
+    await room.upload(source())
+    tips = (COMMIT, "d" * 40)
+    missed = await room.ask(source(commit="e" * 40))
+    assert missed == Miss(MissReason.UNKNOWN_COMMIT, ("e" * 40,), tips)
+    assert await room.ask(bare) == Miss(MissReason.UNKNOWN_CHANGES, (TREE,), tips)
+    await room.upload(bare)
+    assert isinstance(await room.ask(bare), Workspace)
+
+
+async def test_another_tenant_gets_nothing() -> None:
+    room = await room_with_commit()
+    assert await room.ask(source(tenant="bob")) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    made = await room.make()
+    with pytest.raises(WorkspaceNotFound):
+        await room.provisioner.get("bob", made.workspace_id)
+    with pytest.raises(WorkspaceNotFound):
+        await room.provisioner.renew("bob", made.workspace_id, LEASE)
+    assert not await room.provisioner.release("bob", workspace_id=made.workspace_id)
+    assert made.workspace_id in room.trees.placed
+
+
+async def test_missing_objects_take_the_promise_back() -> None:
+    room = await room_with_commit()
+    room.trees.lacking = True
+    room.stores.damaged.add(source().key)
+    assert await room.ask(source()) == Miss(MissReason.MISSING_OBJECTS, (COMMIT,))
+    assert not room.trees.staged
+    room.trees.lacking = False
+    assert await room.ask(source()) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    await room.upload(source())
+    await room.make()
+
+
+async def test_incomplete_changes_are_not_the_stores_fault() -> None:
+    room = await room_with_commit()
+    room.trees.lacking = True
+    missed = await room.ask(source(changes=Changes(TREE, b"PACK")))
+    assert isinstance(missed, Miss)
+    assert missed.reason is MissReason.UNKNOWN_CHANGES
+    assert missed.wanted == (TREE,)
+    with pytest.raises(CheckoutFailed):
+        await room.ask(source())
+    assert not room.ledger.records
+
+
+async def test_one_build_for_twenty_calls() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    calls = [asyncio.create_task(room.make()) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    room.trees.gate.set()
+    made = await asyncio.gather(*calls)
+    assert len({each.workspace_id for each in made}) == 1
+    assert len(room.trees.builds) == 1
+    assert (await room.make()) == made[0]
+
+
+async def test_key_for_something_else() -> None:
+    room = await room_with_commit()
+    await room.make()
+    with pytest.raises(IdempotencyConflict):
+        await room.ask(source(), branch="other")
+    with pytest.raises(IdempotencyConflict):
+        await room.ask(source(commit="d" * 40))
+
+
+async def test_release_while_it_is_made_wins() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    call = asyncio.create_task(room.make())
+    await room.trees.begun.wait()
+    workspace_id = room.provisioner.workspace_id("ada", "k")
+    assert (await room.provisioner.get("ada", workspace_id)).state is State.REQUESTED
+    assert not await room.provisioner.release("bob", workspace_id=workspace_id)
+    assert await room.provisioner.release("ada", idempotency_key="k")
+    with pytest.raises(WorkspaceReleased):
+        await call
+    assert not room.trees.staged | room.trees.placed
+    with pytest.raises(WorkspaceReleased):
+        await room.make()
+    assert not await room.provisioner.release("ada", idempotency_key="k")
+
+
+async def test_release_before_the_build_has_begun() -> None:
+    room = await room_with_commit()
+    call = asyncio.create_task(room.make())
+    await asyncio.sleep(0)
+    assert await room.provisioner.release("ada", idempotency_key="k")
+    with pytest.raises(WorkspaceReleased):
+        await call
+
+
+async def test_release_of_a_key_that_was_never_seen_stays() -> None:
+    room = await room_with_commit()
+    assert not await room.provisioner.release("ada", idempotency_key="k")
+    with pytest.raises(WorkspaceReleased):
+        await room.make()
+    with pytest.raises(WorkspaceNotFound):
+        await room.provisioner.get("ada", room.provisioner.workspace_id("ada", "k"))
+    assert not await room.provisioner.release("ada", workspace_id="wsp_" + "a" * 26)
+
+
+async def test_a_caller_that_leaves_does_not_stop_the_build() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    call = asyncio.create_task(room.make())
+    await room.trees.begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    room.trees.gate.set()
+    await room.make()
+    assert len(room.trees.builds) == 1
+
+
+async def test_close_stops_builds_and_leaves_nothing() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    call = asyncio.create_task(room.make())
+    await room.trees.begun.wait()
+    await room.provisioner.close()
+    with pytest.raises(ProvisionerStopping):
+        await call
+    with pytest.raises(ProvisionerStopping):
+        await room.make("other")
+    assert not room.trees.staged | room.trees.placed
+    assert not room.ledger.records
+
+
+async def test_leases_end_and_tombstones_fade() -> None:
+    room = await room_with_commit()
+    kept, ended = await room.make("kept"), await room.make("ended")
+    room.clock.advance(20 * 60)
+    renewed = await room.provisioner.renew("ada", kept.workspace_id, LEASE)
+    assert renewed.expires_at == room.clock.now() + LEASE
+    room.clock.advance(15 * 60)
+    await room.provisioner.expire()
+    assert room.trees.placed == {kept.workspace_id}
+    assert (await room.provisioner.get("ada", ended.workspace_id)).state is State.RELEASED
+    with pytest.raises(WorkspaceNotFound):
+        await room.provisioner.renew("ada", ended.workspace_id, LEASE)
+    with pytest.raises(WorkspaceReleased):
+        await room.make("ended")
+    room.clock.advance(24 * 3600)
+    await room.provisioner.expire()
+    assert ended.workspace_id not in room.ledger.records
+
+
+async def test_host_takes_no_more_than_it_may() -> None:
+    room = await room_with_commit(capacity=2)
+    first = await room.make("1")
+    await room.make("2")
+    with pytest.raises(HostFull):
+        await room.make("3")
+    await room.provisioner.release("ada", workspace_id=first.workspace_id)
+    room.trees.free = 999
+    with pytest.raises(HostFull):
+        await room.make("3")
+    with pytest.raises(HostFull):
+        await room.upload(source())
+    assert room.provisioner.held() == 1
+
+
+async def test_pages() -> None:
+    room = await room_with_commit()
+    made = sorted([(await room.make(str(each))).workspace_id for each in range(5)])
+    await room.upload(source(tenant="bob"))
+    other = await room.make("x", tenant="bob")
+    seen: list[str] = []
+    token = ""
+    while True:
+        page, token = await room.provisioner.list("ada", size=2, after=token)
+        seen += [each.workspace_id for each in page]
+        if not token:
+            break
+    assert seen == made
+    everyone, token = await room.provisioner.list("", size=6, after="")
+    assert [each.workspace_id for each in everyone] == sorted([*made, other.workspace_id])
+    assert token == ""
+
+
+async def test_reconcile_keeps_only_what_is_whole() -> None:
+    room = await room_with_commit()
+    kept, lost = await room.make("kept"), await room.make("lost")
+    room.trees.placed.remove(lost.workspace_id)
+    room.trees.placed.add("wsp_" + "c" * 26)
+    room.trees.staged.add("wsp_" + "d" * 26)
+    await room.provisioner.reconcile()
+    assert room.trees.placed == {kept.workspace_id}
+    assert not room.trees.staged
+    assert set(room.ledger.records) == {kept.workspace_id}
+    assert (await room.make("lost")).workspace_id == lost.workspace_id
+
+
+async def test_upload_without_directory_is_only_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    room = Room()
+    snapshot = await room.upload(source())
+    assert snapshot.received_bytes == 5
+    assert room.directory.asked == 1
+    assert [each.message for each in caplog.records] == ["snapshot not in the directory"]
+    assert (await room.upload(source())).snapshot_id == snapshot.snapshot_id
+    await room.importer.republish()
+    assert room.directory.asked == 3
