@@ -1,0 +1,10 @@
+"""`python -m relay_gateway`."""
+
+from __future__ import annotations
+
+from chassis.service import run
+from relay_gateway.settings import Settings
+from relay_gateway.wiring import build
+
+if __name__ == "__main__":
+    raise SystemExit(run("relay-gateway", Settings, build))

@@ -1,0 +1,91 @@
+"""What a gateway and signalling tell each other, as the use cases see it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from relay_gateway.session import PortDoor, WantedSession
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was not done: a machine-readable reason and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message: who this is and which sessions it holds."""
+
+    gateway_id: str
+    session_ids: Sequence[str]
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """This gateway is alive, and so loaded."""
+
+    sessions: int
+    channels: int
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The SDP answer to a session's offer, or why there is none."""
+
+    session_id: str
+    outcome: str | Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A session is connected, or closed for `close_reason`."""
+
+    session_id: str
+    connected: bool
+    close_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PortWanted:
+    """A channel wants a connection to a port of the session's sandbox."""
+
+    request_id: int
+    session_id: str
+    port: int
+    traceparent: str
+
+
+Report: TypeAlias = Heartbeat | Answered | Changed | PortWanted
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Everything that signalling wants here, and how often it wants to hear of this gateway."""
+
+    wanted: Sequence[WantedSession]
+    heartbeat_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionUnwanted:
+    """A session is to be closed."""
+
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PortGranted:
+    """The answer to a PortWanted."""
+
+    request_id: int
+    outcome: PortDoor | Refusal
+
+
+Order: TypeAlias = Welcome | WantedSession | SessionUnwanted | PortGranted

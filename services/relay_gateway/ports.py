@@ -1,0 +1,87 @@
+"""What the use cases need of others; calls raise FairleadError for what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from relay_gateway.message import Hello, Order, Report
+from relay_gateway.session import CloseReason, PortDoor, WantedSession
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Association(Protocol):
+    """One peer connection that has been answered."""
+
+    @property
+    def answer(self) -> str:
+        """The SDP answer, with all candidates."""
+        ...
+
+    @property
+    def channels(self) -> int:
+        """How many channels are open."""
+        ...
+
+    async def connected(self) -> None:
+        """Wait until the peer is connected; for ever when it never is."""
+        ...
+
+    async def ended(self) -> CloseReason:
+        """Wait until the connection is over."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything; takes a bounded time, and closing again changes nothing."""
+        ...
+
+
+class Carrier(Protocol):
+    """Makes peer connections."""
+
+    async def answer(self, wanted: WantedSession) -> Association:
+        """Answer an offer; raises SdpInvalid. Cancelling leaves nothing behind."""
+        ...
+
+
+class ChannelOpening(Protocol):
+    """Opens the sandbox's end of a channel."""
+
+    async def open(self, session: WantedSession, port: int) -> Stream:
+        """Connect to a port of the session's sandbox; the FairleadError says why not."""
+        ...
+
+
+class Doors(Protocol):
+    """The workers' port doors."""
+
+    async def enter(self, door: PortDoor) -> Stream:
+        """Spend a token; raises DoorUnreachable, DoorRefused, PortRefused or SandboxGone."""
+        ...
+
+
+class Conversation(Protocol):
+    """One stream to signalling."""
+
+    def tell(self, report: Report) -> None:
+        """Queue a report; dropped when the stream is lost, because the next one states all anew."""
+        ...
+
+    def finish(self) -> None:
+        """Say nothing more after what is queued; signalling then ends the stream."""
+        ...
+
+    def orders(self) -> AsyncIterator[Order]:
+        """Give what signalling says until the stream ends; raises FairleadError when it breaks."""
+        ...
+
+
+class Signalling(Protocol):
+    """The front door's internal address."""
+
+    def converse(self, hello: Hello) -> AbstractAsyncContextManager[Conversation]:
+        """Open a stream and say hello; leaving the block cancels it."""
+        ...

@@ -1,0 +1,165 @@
+"""What a gateway knows of sessions, ports and refusals; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from chassis.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
+
+
+class CloseReason(StrEnum):
+    """Why a session is closed, as signalling is told."""
+
+    PEER_CLOSED = "peer_closed"
+    CONNECTION_FAILED = "connection_failed"
+    REQUESTED = "requested"
+
+
+@dataclass(frozen=True, slots=True)
+class WantedSession:
+    """A session that signalling wants here; `offer` is empty when none has come yet."""
+
+    session_id: str
+    offer: str
+    expires_at: datetime
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PortDoor:
+    """One connection into a sandbox: `host:port` or `unix:/path` to dial, and the token to send."""
+
+    address: str
+    token: bytes
+
+
+class SdpInvalid(InvalidArgument):
+    """An offer cannot be answered."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"The offer cannot be answered: {cause}.",
+            reason="sdp_invalid",
+            remedy="Send a complete SDP offer with one application section for data channels.",
+        )
+
+
+class OfferTimeout(Unavailable):
+    """An offer was not answered in time."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The gateway could not answer the offer in time.",
+            reason="offer_timeout",
+            remedy="Open another session.",
+            fields={"session_id": session_id},
+        )
+
+
+class GatewayFull(ResourceExhausted):
+    """As many sessions are held as are taken."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The gateway holds as many sessions as it takes.",
+            reason="gateway_full",
+            remedy="Open another session, so that another gateway is chosen.",
+        )
+
+
+class GatewayDraining(Unavailable):
+    """Nothing new is taken."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The gateway is about to stop and takes nothing new.",
+            reason="gateway_draining",
+            remedy="Open another session.",
+        )
+
+
+class ChannelLimit(ResourceExhausted):
+    """A session has as many open channels as it may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The session has {limit} open channels, which is the most that it may have.",
+            reason="channel_limit",
+            remedy="Close connections, or open another session.",
+        )
+
+
+class ChannelUnknown(InvalidArgument):
+    """A data channel is not one that a gateway carries."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A data channel must be ordered and reliable, with label `tcp:<port>` and protocol "
+            "`fairlead.bytes.v1`.",
+            reason="channel_unknown",
+        )
+
+
+class PortNotGranted(FailedPrecondition):
+    """Signalling refuses a connection to a port, with its own reason."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, reason=reason)
+
+
+class PortTimeout(Unavailable):
+    """Signalling did not say in time where a port is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The mesh did not grant the connection in time.",
+            reason="port_timeout",
+            remedy="Try again in some seconds.",
+        )
+
+
+class DoorUnreachable(Unavailable):
+    """The worker's port door cannot be reached, or says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The host of the sandbox cannot be reached.",
+            reason="door_unreachable",
+            remedy="Try again in some seconds.",
+        )
+
+
+class DoorRefused(FailedPrecondition):
+    """The worker's port door refuses a token."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The host of the sandbox does not know the connection any more.",
+            reason="door_refused",
+            remedy="Try again.",
+        )
+
+
+class PortRefused(FailedPrecondition):
+    """Nothing listens on the port."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Nothing listens on this port inside the sandbox.",
+            reason="port_refused",
+            remedy="Start the server in the sandbox, on its loopback address.",
+        )
+
+
+class SandboxGone(FailedPrecondition):
+    """The sandbox was released."""
+
+    def __init__(self) -> None:
+        super().__init__("The sandbox is gone.", reason="sandbox_gone")

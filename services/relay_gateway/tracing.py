@@ -1,0 +1,69 @@
+"""The gateway's spans: `session.offer` around an answer, `channel.open` around an opening."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.trace import StatusCode, TracerProvider
+
+from chassis.errors import FairleadError
+from chassis.telemetry import remote_context
+from relay_gateway.ports import Association, Carrier, ChannelOpening, Stream
+from relay_gateway.session import WantedSession
+
+ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "fairlead.error.reason")
+
+
+class _Spans:
+    def __init__(self, tracer_provider: TracerProvider) -> None:
+        self._tracer = tracer_provider.get_tracer("relay_gateway")
+
+    @contextmanager
+    def open(self, name: str, session: WantedSession, **attributes: int) -> Iterator[None]:
+        """Open a span in the trace that the session's offer came with."""
+        with self._tracer.start_as_current_span(
+            name,
+            context=remote_context(session.traceparent),
+            attributes={
+                "fairlead.session.id": session.session_id,
+                **{f"fairlead.channel.{field}": value for field, value in attributes.items()},
+            },
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except FairleadError as error:
+                span.set_attribute("fairlead.error.reason", error.reason)
+                span.set_status(StatusCode.ERROR, error.reason)
+                raise
+            except Exception:
+                span.set_status(StatusCode.ERROR, "internal")
+                raise
+
+
+class TracedCarrier:
+    """A carrier whose answers are spans."""
+
+    def __init__(self, *, carrier: Carrier, tracer_provider: TracerProvider) -> None:
+        self._carrier = carrier
+        self._spans = _Spans(tracer_provider)
+
+    async def answer(self, wanted: WantedSession) -> Association:
+        """Answer an offer."""
+        with self._spans.open("session.offer", wanted):
+            return await self._carrier.answer(wanted)
+
+
+class TracedOpener:
+    """An opener whose openings are spans; the bytes that follow are none."""
+
+    def __init__(self, *, opener: ChannelOpening, tracer_provider: TracerProvider) -> None:
+        self._opener = opener
+        self._spans = _Spans(tracer_provider)
+
+    async def open(self, session: WantedSession, port: int) -> Stream:
+        """Connect to a port of the session's sandbox."""
+        with self._spans.open("channel.open", session, port=port):
+            return await self._opener.open(session, port)

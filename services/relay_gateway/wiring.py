@@ -1,0 +1,133 @@
+"""Builds the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from opentelemetry.trace import TracerProvider
+
+from chassis.clock import SystemClock
+from chassis.ids import random_id
+from chassis.rpc_channel import open_channel
+from chassis.telemetry import start_telemetry, traceparent
+from relay_gateway.aiortc_library import AiortcLibrary
+from relay_gateway.http_api import ProbeApp, serve_http
+from relay_gateway.line import Line
+from relay_gateway.link import Link
+from relay_gateway.neighbours import GrpcSignalling
+from relay_gateway.opener import Opener
+from relay_gateway.port_door import SocketDoors
+from relay_gateway.settings import Settings
+from relay_gateway.switchboard import Switchboard
+from relay_gateway.tracing import TracedCarrier, TracedOpener
+from relay_gateway.webrtc_carrier import WebrtcCarrier
+
+MOST_WELCOME_BYTES = 32 * 1024 * 1024
+"""A welcome may carry the offer of every session, of up to 64 KiB each."""
+WANTED_FILES = 65536
+_DRAIN_LOOK_SECONDS = 0.1
+
+
+class Gateway:
+    """A running gateway."""
+
+    def __init__(
+        self, *, switchboard: Switchboard, carrier: WebrtcCarrier, line: Line, http_port: int
+    ) -> None:
+        self.http_port = http_port
+        """The bound port of /healthz and /readyz."""
+        self._switchboard = switchboard
+        self._carrier = carrier
+        self._line = line
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions are held."""
+        return len(self._switchboard.session_ids)
+
+    @property
+    def channels(self) -> int:
+        """How many channels are open."""
+        return self._switchboard.channels
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether signalling has it."""
+        return self._line.is_up
+
+    async def drain(self) -> None:
+        """Take no new sessions and channels, and wait for the open channels to end."""
+        self._switchboard.drain()
+        self._carrier.drain()
+        # Looking ten times a second, once in a life, is simpler than counting in three classes.
+        while self._switchboard.channels:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_LOOK_SECONDS)
+
+
+@asynccontextmanager
+async def build(
+    settings: Settings, tracer_provider: TracerProvider | None = None
+) -> AsyncIterator[Gateway]:
+    """Start a gateway; at the end of the block it stops, sessions first, then the line."""
+    provider = tracer_provider or start_telemetry("relay-gateway")
+    allow_many_files()
+    async with AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(
+            open_channel(
+                settings.signalling,
+                tracer_provider=provider,
+                secret=settings.secret(),
+                max_message_bytes=MOST_WELCOME_BYTES,
+            )
+        )
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        library = AiortcLibrary()
+        line = Line(traceparent=traceparent)
+        carrier = WebrtcCarrier(
+            library=library,
+            opener=TracedOpener(
+                opener=Opener(line=line, doors=SocketDoors()), tracer_provider=provider
+            ),
+            channels_per_session=settings.channels_per_session,
+        )
+        switchboard = Switchboard(
+            carrier=TracedCarrier(carrier=carrier, tracer_provider=provider),
+            line=line,
+            clock=SystemClock(),
+            capacity=settings.sessions,
+        )
+        link = Link(
+            gateway_id=random_id("gtw"),
+            capacity=settings.sessions,
+            signalling=GrpcSignalling(channel=channel),
+            line=line,
+            switchboard=switchboard,
+            jitter=random.SystemRandom().uniform,
+        )
+        linking = tasks.create_task(link.run())
+        stack.callback(linking.cancel)
+        stack.push_async_callback(link.stop)
+        await stack.enter_async_context(switchboard)
+
+        def why_not_ready() -> str:
+            if switchboard.is_draining:
+                return "gateway_draining"
+            return "" if line.is_up else "signalling_unavailable"
+
+        http_port = await stack.enter_async_context(
+            serve_http(ProbeApp(why_not_ready=why_not_ready), bind=settings.http_bind)
+        )
+        tasks.create_task(library.load())
+        yield Gateway(switchboard=switchboard, carrier=carrier, line=line, http_port=http_port)
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit of open files: a session has a socket per address, a channel one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,101 @@
+"""The SDK's forwarding where something is missing, taken or silent: a typed error, nothing left."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import psutil
+import pytest
+
+from fairlead_sdk.errors import FairleadError, NotFound
+from fairlead_sdk.forwarding import forward
+from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+
+
+class Api:
+    """A mesh whose gateway answers with `answer`; an empty one means: with the offer's own peer."""
+
+    def __init__(self, answer: str = "v=0", error: FairleadError | None = None) -> None:
+        self.answer = answer
+        self.error = error
+        self.closed: list[str] = []
+
+    async def open_session(self, launch_id: str) -> str:
+        if self.error is not None:
+            raise self.error
+        return "ses_a"
+
+    async def send_offer(self, session_id: str, sdp: str) -> str:
+        return self.answer
+
+    async def close_session(self, session_id: str) -> None:
+        self.closed.append(session_id)
+
+
+async def failure(api: Api, port: int = 80, local_port: int = 0, seconds: float = 5.0) -> str:
+    sockets = len(psutil.Process().net_connections())
+    with pytest.raises(FairleadError) as caught:
+        async with forward(api, "lch_a", port, local_port, connect_seconds=seconds):
+            pytest.fail("a tunnel was opened")
+    await asyncio.sleep(0.05)
+    assert len(psutil.Process().net_connections()) == sockets
+    return caught.value.reason
+
+
+@pytest.mark.asyncio
+async def test_without_the_extra_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiortc", None)
+    with pytest.raises(FairleadError, match=r"pip install 'fairlead-sdk\[webrtc\]'") as caught:
+        async with forward(Api(), "lch_a", 80):
+            pytest.fail("a tunnel was opened")
+    assert caught.value.reason == "webrtc_missing"
+
+
+@pytest.mark.asyncio
+async def test_what_the_mesh_refuses_is_raised() -> None:
+    api = Api(error=NotFound("No such launch.", reason="launch_not_found"))
+    assert await failure(api) == "launch_not_found"
+    assert api.closed == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("answer", ["", "nonsense", "v=0\r\nm=audio 9 X 0\r\n"])
+async def test_an_answer_that_makes_no_sense_is_a_failed_connection(answer: str) -> None:
+    api = Api(answer=answer)
+    assert await failure(api) == "connection_failed"
+    assert api.closed == ["ses_a"]
+
+
+@pytest.mark.asyncio
+async def test_a_gateway_that_is_not_reached_is_a_timeout() -> None:
+    silent = WebrtcTunnel()
+    answer = (await silent.offer()).replace("a=setup:actpass", "a=setup:active")
+    await silent.close()
+    api = Api(answer=answer)
+    assert await failure(api, seconds=0.5) == "connect_timeout"
+    assert api.closed == ["ses_a"]
+
+
+@pytest.mark.asyncio
+async def test_cancelling_while_connecting_leaves_nothing() -> None:
+    silent = WebrtcTunnel()
+    answer = (await silent.offer()).replace("a=setup:actpass", "a=setup:active")
+    await silent.close()
+    await asyncio.sleep(0.05)
+    sockets, api = len(psutil.Process().net_connections()), Api(answer=answer)
+
+    async def forever() -> None:
+        async with forward(api, "lch_a", 80):
+            pytest.fail("a tunnel was opened")
+
+    task = asyncio.create_task(forever())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    await asyncio.wait((task,))
+    await asyncio.sleep(0.05)
+    assert task.cancelled()
+    assert api.closed == ["ses_a"]
+    assert len(psutil.Process().net_connections()) == sockets

@@ -1,0 +1,137 @@
+"""Offers that make no sense, given to the real carrier: refused, and nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import psutil
+import pytest
+import pytest_asyncio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chassis.errors import FairleadError
+from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+from relay_gateway.aiortc_library import AiortcLibrary
+from relay_gateway.ports import Stream
+from relay_gateway.session import SandboxGone, WantedSession
+from relay_gateway.webrtc_carrier import WebrtcCarrier
+
+
+class NoOpener:
+    async def open(self, session: WantedSession, port: int) -> Stream:
+        raise SandboxGone
+
+
+def carrier() -> WebrtcCarrier:
+    return WebrtcCarrier(library=AiortcLibrary(), opener=NoOpener(), channels_per_session=4)
+
+
+async def outcome(offer: str) -> str:
+    """Return the reason of the refusal, or `answered`; whatever is made is closed."""
+    wanted = WantedSession("ses_a", offer, datetime.now(UTC))
+    try:
+        async with asyncio.timeout(10):
+            association = await carrier().answer(wanted)
+    except FairleadError as error:
+        return error.reason
+    await association.close()
+    return "answered"
+
+
+@pytest_asyncio.fixture
+async def offer() -> AsyncIterator[str]:
+    """A good offer."""
+    tunnel = WebrtcTunnel()
+    yield await tunnel.offer()
+    await tunnel.close()
+
+
+def without(offer: str, start: str) -> str:
+    return "".join(line for line in offer.splitlines(True) if not line.startswith(start))
+
+
+@pytest.mark.asyncio
+async def test_a_good_offer_is_answered_with_all_candidates_and_no_outside_server(
+    offer: str,
+) -> None:
+    association = await carrier().answer(WantedSession("ses_a", offer, datetime.now(UTC)))
+    assert association.answer.count("m=application ") == 1
+    assert "a=end-of-candidates" in association.answer
+    assert "typ host" in association.answer
+    assert "typ srflx" not in association.answer
+    await association.close()
+    await association.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "start",
+    ["a=fingerprint:", "a=ice-ufrag:", "a=ice-pwd:", "a=setup:", "m=", "a=mid:", "a=sctp-port:"],
+)
+async def test_an_offer_that_lacks_something_is_refused_or_answered(offer: str, start: str) -> None:
+    needed = ("a=fingerprint:", "a=ice-ufrag:", "a=ice-pwd:", "m=")
+    assert await outcome(without(offer, start)) in (
+        ("sdp_invalid",) if start in needed else ("sdp_invalid", "answered")
+    )
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a=setup:actpass", "a=setup:nonsense"),
+        ("a=sctp-port:5000", "a=sctp-port:many"),
+        ("a=fingerprint:sha-256 ", "a=fingerprint:sha-256"),
+        ("typ host", "typ"),
+        ("m=application 9", "m=application nine"),
+        ("v=0", "v=1"),
+        ("UDP/DTLS/SCTP webrtc-datachannel", "DTLS/SCTP webrtc-datachannel"),
+        ("a=candidate:", "a=candidate:\x00 "),
+        ("a=max-message-size:262144", "a=max-message-size:-1"),
+    ],
+)
+async def test_a_bent_offer_is_refused_or_answered(offer: str, old: str, new: str) -> None:
+    assert await outcome(offer.replace(old, new)) in ("sdp_invalid", "answered")
+
+
+@pytest.mark.asyncio
+async def test_refusals_leave_no_socket_and_no_task(offer: str) -> None:
+    await outcome(offer)
+    await asyncio.sleep(0.05)
+    sockets, tasks = len(psutil.Process().net_connections()), len(asyncio.all_tasks())
+    for start in ("a=fingerprint:", "a=ice-ufrag:", "a=setup:"):
+        await outcome(without(offer, start))
+    await outcome(offer)
+    await asyncio.sleep(0.05)
+    assert len(psutil.Process().net_connections()) == sockets
+    assert len(asyncio.all_tasks()) == tasks
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(picked=st.data())
+def test_no_mutation_of_an_offer_breaks_the_gateway(picked: st.DataObject) -> None:
+    async def one() -> None:
+        tunnel = WebrtcTunnel()
+        try:
+            lines = (await tunnel.offer()).splitlines()
+        finally:
+            await tunnel.close()
+        number = picked.draw(st.integers(0, len(lines) - 1))
+        lines[number] = picked.draw(
+            st.one_of(
+                st.just(""),
+                st.text(max_size=40),
+                st.just(lines[number][: len(lines[number]) // 2]),
+                st.sampled_from(lines),
+            )
+        )
+        assert await outcome("\r\n".join(lines)) in ("sdp_invalid", "answered")
+
+    asyncio.run(one())

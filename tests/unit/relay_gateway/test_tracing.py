@@ -1,0 +1,61 @@
+"""The gateway's spans join the trace that an offer came with."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from chassis.errors import FairleadError
+from relay_gateway.ports import Stream
+from relay_gateway.session import PortRefused, WantedSession
+from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedOpener
+from tests.fakes.gateway_ports import CarrierFake
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SESSION = WantedSession("ses_a", "v=0", datetime.now(UTC), f"00-{TRACE}-{PARENT}-01")
+
+
+class RefusingOpener:
+    async def open(self, session: WantedSession, port: int) -> Stream:
+        await asyncio.sleep(0)
+        raise PortRefused
+
+
+@pytest.mark.asyncio
+async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(SESSION)
+    with pytest.raises(FairleadError):
+        await TracedOpener(opener=RefusingOpener(), tracer_provider=provider).open(SESSION, 80)
+    offer, opening = exporter.get_finished_spans()
+    assert (offer.name, opening.name) == ("session.offer", "channel.open")
+    for span in (offer, opening):
+        assert span.parent is not None
+        assert f"{span.parent.trace_id:032x}" == TRACE
+        assert f"{span.parent.span_id:016x}" == PARENT
+        assert set(span.attributes or {}) <= set(ATTRIBUTES)
+    assert dict(opening.attributes or {}) == {
+        "fairlead.session.id": "ses_a",
+        "fairlead.channel.port": 80,
+        "fairlead.error.reason": "port_refused",
+    }
+    assert opening.status.description == "port_refused"
+    assert offer.status.is_ok or offer.status.is_unset
+
+
+@pytest.mark.asyncio
+async def test_without_a_trace_a_span_starts_one() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    session = WantedSession("ses_a", "v=0", datetime.now(UTC))
+    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(session)
+    (offer,) = exporter.get_finished_spans()
+    assert offer.parent is None
