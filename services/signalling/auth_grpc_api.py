@@ -1,0 +1,50 @@
+"""Checks the API key of every public call and names the caller's tenant; health and reflection are
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import grpc
+
+from chassis.errors import Unauthenticated
+from chassis.rpc_wrapping import Request, Response, ServicerContext
+from signalling.api_keys import ApiKeys
+from signalling.caller import set_tenant
+
+
+class KeyCheck(grpc.aio.ServerInterceptor):
+    """Takes metadata `authorization: Bearer <key>`; the tenant is set for the task that serves the
+    call.
+    """
+
+    def __init__(self, *, keys: ApiKeys) -> None:
+        self._keys = keys
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Request, Response] | None]
+        ],
+        call: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Request, Response] | None:
+        if call.method.startswith("/grpc."):
+            return await continuation(call)
+        given = [value for key, value in call.invocation_metadata or () if key == "authorization"]
+        try:
+            tenant = self._keys.tenant_of(str(given[0]) if given else "")
+        except Unauthenticated as error:
+            return _refusal(error)
+        set_tenant(tenant)
+        return await continuation(call)
+
+
+def _refusal(error: Unauthenticated) -> grpc.RpcMethodHandler[Request, Response]:
+    async def refuse(
+        requests: AsyncIterator[Request], context: ServicerContext
+    ) -> AsyncIterator[Response]:
+        raise error
+        yield  # makes this a generator, which answers without reading a request
+
+    return grpc.stream_stream_rpc_method_handler(refuse)

@@ -1,0 +1,162 @@
+"""What every HTTP request passes before a route: request id, last resort for faults, key, size of
+the body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chassis.errors import Unauthenticated
+from signalling.api_keys import ApiKeys
+from signalling.caller import reset_tenant, set_tenant
+from signalling.problems import BodyTooLarge, internal_response, problem_response
+
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES = 128 * 1024 * 1024
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class RequestIds:
+    """Echoes X-Request-ID, or makes one up where there is none or it could not be logged safely."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+class FaultBarrier:
+    """Answers 500 for what nobody expected, and logs it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            response = internal_response(error)
+            if not started:
+                await response(scope, receive, send)
+
+
+class KeyGate:
+    """Takes `Authorization: Bearer <key>` for all below /v1 and names the caller's tenant."""
+
+    def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            tenant = self._keys.tenant_of(Headers(scope=scope).get("authorization", ""))
+        except Unauthenticated as error:
+            await problem_response(error)(scope, receive, send)
+            return
+        token = set_tenant(tenant)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            reset_tenant(token)
+
+
+class BodyLimit:
+    """Reads the body of a request, at most `limit` bytes of it, before anything else sees it.
+
+    A larger one is refused as soon as that is known, from Content-Length or by counting. Paths in
+    `exempt` stream their body and bound it themselves.
+    """
+
+    def __init__(self, app: ASGIApp, *, limit: int, exempt: frozenset[str]) -> None:
+        self._app = app
+        self._limit = limit
+        self._exempt = exempt
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in self._exempt:
+            await self._app(scope, receive, send)
+            return
+        length = Headers(scope=scope).get("content-length", "0")
+        if length.isdecimal() and len(length) < 20 and int(length) <= self._limit:
+            body = await self._read(receive)
+        else:
+            body = None
+        if body is None:
+            await self._refuse(receive, send)
+            return
+        replayed = False
+
+        async def replay() -> Message:
+            nonlocal replayed
+            if replayed:
+                return await receive()
+            replayed = True
+            return body
+
+        await self._app(scope, replay, send)
+
+    async def _refuse(self, receive: Receive, send: Send) -> None:
+        """Answer, then let the client finish reading: a connection that is closed while bytes
+        arrive is reset, and a reset destroys the answer.
+        """
+        refusal = problem_response(BodyTooLarge(self._limit), {"Connection": "close"})
+        start = {
+            "type": "http.response.start",
+            "status": refusal.status_code,
+            "headers": refusal.raw_headers,
+        }
+        await send(start)
+        await send({"type": "http.response.body", "body": refusal.body, "more_body": True})
+        discarded = 0
+        try:
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while discarded < _LINGER_BYTES:
+                    message = await receive()
+                    if message["type"] != "http.request" or not message.get("more_body", False):
+                        break
+                    discarded += len(message.get("body", b""))
+        except TimeoutError:
+            pass  # it had its chance
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _read(self, receive: Receive) -> Message | None:
+        """Return the whole body as one message, None when it is too large."""
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return message
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._limit:
+                return None
+            if not message.get("more_body", False):
+                return {"type": "http.request", "body": b"".join(parts), "more_body": False}

@@ -1,0 +1,238 @@
+"""Executions from the caller's side, in any sandbox of the caller's launches: start, get, watch,
+stdin, signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from chassis.errors import DeadlineExceeded, FairleadError, Internal, InvalidArgument, Unavailable
+from chassis.ids import is_id, random_id
+from signalling.execution import Command, Execution, Exit, OutputFrame, OutputRecord
+from signalling.host import Host
+from signalling.launch_errors import Draining, ExecutionNotFound, HostLost, SandboxNotFound
+from signalling.launch_record import ExecutionPlace, LaunchTimings
+from signalling.launch_request import check_command, check_key
+from signalling.launches import Launches
+from signalling.ports import Executions, Hosts, Locations
+
+_log = logging.getLogger(__name__)
+MAXIMUM_STDIN_BYTES = 256 * 1024
+_REMEMBERED = 4096
+
+
+class StdinTooLarge(InvalidArgument):
+    """A piece of standard input is larger than 256 KiB."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A piece of standard input may have at most 256 KiB.",
+            reason="stdin_too_large",
+            remedy="Send it in smaller pieces.",
+        )
+
+
+class OffsetInvalid(InvalidArgument):
+    """An offset or sequence number is out of range."""
+
+    def __init__(self, field: str) -> None:
+        super().__init__(
+            "The number must be between 0 and 2^62.",
+            reason="offset_invalid",
+            remedy="Take it from the last answer, or start at 0.",
+            fields={"field": field},
+        )
+
+
+class SignalInvalid(InvalidArgument):
+    """The signal is not a number from 1 to 64."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The signal must be a number from 1 to 64.",
+            reason="signal_invalid",
+            remedy="`kill -l` lists the signals with their numbers.",
+        )
+
+
+class Executor:
+    """Every call raises FairleadError; foreign sandboxes and executions are not found."""
+
+    def __init__(
+        self,
+        *,
+        launches: Launches,
+        locations: Locations,
+        hosts: Hosts,
+        executions: Executions,
+        timings: LaunchTimings,
+    ) -> None:
+        self._launches = launches
+        self._locations = locations
+        self._hosts = hosts
+        self._executions = executions
+        self._timings = timings
+        self._places: OrderedDict[str, ExecutionPlace] = OrderedDict()
+        self._draining = asyncio.Event()
+
+    def drain(self) -> None:
+        """End every stream with Draining."""
+        self._draining.set()
+
+    async def start(
+        self, tenant: str, sandbox_id: str, command: Command, key: str | None
+    ) -> Execution:
+        """Start a command in a sandbox; the same key there gives the same execution."""
+        if key:
+            check_key(key)
+        check_command(command)
+        place = await self._sandbox(tenant, sandbox_id)
+        execution = await self._executions.start(
+            place.host,
+            tenant=tenant,
+            key=f"client {key}" if key else random_id("key"),
+            sandbox_id=sandbox_id,
+            command=command,
+        )
+        self._remember(execution.execution_id, place)
+        try:
+            await self._locations.put_execution(execution.execution_id, place)
+        except FairleadError:
+            _log.warning(
+                "other replicas do not know an execution",
+                extra={"execution_id": execution.execution_id},
+            )
+        return execution
+
+    async def get(self, tenant: str, execution_id: str) -> Execution:
+        """Return an execution."""
+        place = await self._execution(tenant, execution_id)
+        return await self._executions.get(place.host, tenant=tenant, execution_id=execution_id)
+
+    async def watch(
+        self, tenant: str, execution_id: str, after: int
+    ) -> AsyncGenerator[OutputFrame, None]:
+        """Stream the execution, its output after a sequence number and its exit; close it when it
+        is left early.
+
+        A broken stream is taken up where it was. Raises `cursor_gone`, and HostLost when the host
+        stays away.
+        """
+        if not 0 <= after <= 2**62:
+            raise OffsetInvalid("after_sequence")
+        place = await self._execution(tenant, execution_id)
+        pause, away, opened = self._timings.retry_pause, 0.0, False
+        while True:
+            try:
+                async with self._executions.watch(
+                    self._current(place).host,
+                    tenant=tenant,
+                    execution_id=execution_id,
+                    after=after,
+                ) as frames:
+                    async for frame in self._until_drained(frames):
+                        pause, away = self._timings.retry_pause, 0.0
+                        if isinstance(frame, Execution) and opened:
+                            continue
+                        opened = True
+                        if isinstance(frame, OutputRecord):
+                            if frame.sequence <= after:
+                                continue
+                            after = frame.sequence
+                        yield frame
+                        if isinstance(frame, Exit):
+                            return
+            except Draining:
+                raise
+            except (Unavailable, DeadlineExceeded, Internal) as broken:
+                if not opened:
+                    raise
+                _log.debug("output stream broke", extra={"reason": broken.reason})
+            if away > self._timings.host_lost_after:
+                raise HostLost
+            await asyncio.sleep(pause)
+            away += pause
+            pause = min(pause * 2, self._timings.retry_pause_limit)
+
+    async def write_stdin(
+        self, tenant: str, execution_id: str, offset: int, content: bytes, close: bool
+    ) -> int:
+        """Write to standard input at an offset; return how far it has come."""
+        if len(content) > MAXIMUM_STDIN_BYTES:
+            raise StdinTooLarge
+        if not 0 <= offset <= 2**62:
+            raise OffsetInvalid("offset")
+        place = await self._execution(tenant, execution_id)
+        return await self._executions.write_stdin(
+            place.host,
+            tenant=tenant,
+            execution_id=execution_id,
+            offset=offset,
+            content=content,
+            close=close,
+        )
+
+    async def signal(self, tenant: str, execution_id: str, signal: int) -> Execution:
+        """Send a signal, 1 to 64, to the execution's process group."""
+        if not 1 <= signal <= 64:
+            raise SignalInvalid
+        place = await self._execution(tenant, execution_id)
+        return await self._executions.signal(
+            place.host, tenant=tenant, execution_id=execution_id, signal=signal
+        )
+
+    async def _sandbox(self, tenant: str, sandbox_id: str) -> ExecutionPlace:
+        if not is_id("sbx", sandbox_id):
+            raise SandboxNotFound(sandbox_id)
+        place = self._launches.place_of_sandbox(sandbox_id)
+        if place is None:
+            place = await self._locations.sandbox(sandbox_id)
+        if place is None or place.tenant != tenant:
+            raise SandboxNotFound(sandbox_id)
+        return self._current(place)
+
+    async def _execution(self, tenant: str, execution_id: str) -> ExecutionPlace:
+        if not is_id("exe", execution_id):
+            raise ExecutionNotFound(execution_id)
+        place = self._launches.place_of_execution(execution_id) or self._places.get(execution_id)
+        if place is None:
+            place = await self._locations.execution(execution_id)
+        if place is None or place.tenant != tenant:
+            raise ExecutionNotFound(execution_id)
+        self._remember(execution_id, place)
+        return self._current(place)
+
+    def _current(self, place: ExecutionPlace) -> ExecutionPlace:
+        """Return the place with the addresses that its host has now."""
+        host: Host = self._hosts.find(place.host.host_id) or place.host
+        return ExecutionPlace(place.tenant, host, place.sandbox_id)
+
+    def _remember(self, execution_id: str, place: ExecutionPlace) -> None:
+        self._places[execution_id] = place
+        self._places.move_to_end(execution_id)
+        while len(self._places) > _REMEMBERED:
+            self._places.popitem(last=False)
+
+    async def _until_drained(
+        self, frames: AsyncIterator[OutputFrame]
+    ) -> AsyncIterator[OutputFrame]:
+        drained = asyncio.ensure_future(self._draining.wait())
+        following: asyncio.Future[OutputFrame | None] | None = None
+        try:
+            while True:
+                following = asyncio.ensure_future(anext(frames, None))
+                await asyncio.wait((drained, following), return_when=asyncio.FIRST_COMPLETED)
+                if drained.done():
+                    raise Draining
+                frame = following.result()
+                if frame is None:
+                    return
+                yield frame
+        finally:
+            drained.cancel()
+            if following is not None:
+                following.cancel()
+            await asyncio.gather(drained, *filter(None, (following,)), return_exceptions=True)

@@ -1,0 +1,198 @@
+"""GatewayService for relay-gateways: one stream each, proto in and out of switchboard and desk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+
+from chassis.clock import Clock
+from chassis.errors import FairleadError, InvalidArgument, ResourceExhausted
+from chassis.ids import is_id
+from fairlead.gateway.v1 import gateway_pb2 as pb
+from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
+from signalling.gateway import Gateway
+from signalling.session import Session
+from signalling.session_grpc_api import timestamp
+from signalling.session_tracing import TracedDesk
+from signalling.snapshot import PortDoor
+from signalling.switchboard import Association, Grant, Order, Switchboard, Unwant, Want
+
+log = logging.getLogger(__name__)
+
+GATEWAY_SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
+_PORT_REQUESTS = 128
+
+_Context = grpc.aio.ServicerContext[pb.SynchronizeRequest, pb.SynchronizeResponse]
+
+
+class HelloExpected(InvalidArgument):
+    """A gateway's stream does not begin as it must."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The first message must be a hello with a gateway id.", reason="hello_expected"
+        )
+
+
+class PortRequestsExceeded(ResourceExhausted):
+    """A gateway wants more connections at once than are looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Too many connections are being opened at once.",
+            reason="too_many_port_requests",
+            remedy="Try again in a moment.",
+        )
+
+
+class GatewayApi(rpc.GatewayServiceServicer):
+    """Serves GatewayService."""
+
+    def __init__(self, *, switchboard: Switchboard, desk: TracedDesk, clock: Clock) -> None:
+        self._switchboard = switchboard
+        self._desk = desk
+        self._clock = clock
+
+    # grpc.aio also takes a coroutine that writes; the generated stub only knows generators.
+    async def Synchronize(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[pb.SynchronizeRequest], context: _Context
+    ) -> None:
+        """Hold one gateway's association until either side ends it."""
+        hello = await _hello(request_iterator)
+        gateway = Gateway(
+            gateway_id=hello.gateway_id,
+            connected_at=self._clock.now(),
+            capacity=max(0, hello.capacity),
+            sessions=len(hello.session_ids),
+        )
+        association, wanted = await self._switchboard.connect(gateway, frozenset(hello.session_ids))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reading = tasks.create_task(self._read(request_iterator, association))
+                await context.write(
+                    pb.SynchronizeResponse(
+                        welcome=pb.Welcome(
+                            wanted=[_wanted(session) for session in wanted],
+                            heartbeat_seconds=self._switchboard.heartbeat_seconds,
+                        )
+                    )
+                )
+                while (order := await association.next_order()) is not None:
+                    await context.write(_proto(order))
+                reading.cancel()
+        finally:
+            await self._switchboard.disconnect(association)
+
+    async def _read(
+        self, requests: AsyncIterator[pb.SynchronizeRequest], association: Association
+    ) -> None:
+        open_ports = asyncio.Semaphore(_PORT_REQUESTS)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                async for request in requests:
+                    if request.WhichOneof("message") != "port_wanted":
+                        await self._take(request, association)
+                    elif open_ports.locked():
+                        association.give(
+                            Grant(request.port_wanted.request_id, PortRequestsExceeded())
+                        )
+                    else:
+                        await open_ports.acquire()
+                        task = tasks.create_task(self._open_port(request.port_wanted, association))
+                        task.add_done_callback(lambda _: open_ports.release())
+        finally:
+            association.end("closed")
+
+    async def _take(self, request: pb.SynchronizeRequest, association: Association) -> None:
+        gateway_id = association.gateway.gateway_id
+        try:
+            match request.WhichOneof("message"):
+                case "heartbeat":
+                    beat = request.heartbeat
+                    await self._switchboard.heard(
+                        association,
+                        sessions=beat.sessions,
+                        channels=beat.channels,
+                        draining=beat.draining,
+                    )
+                    await self._desk.keep_connected(gateway_id)
+                case "answered":
+                    answered = request.answered
+                    if answered.WhichOneof("outcome") == "answer":
+                        await self._desk.take_answer(
+                            gateway_id, answered.session_id, answered.answer
+                        )
+                    else:
+                        await self._desk.take_refusal(
+                            gateway_id, answered.session_id, answered.refusal.message
+                        )
+                case "changed":
+                    changed = request.changed
+                    await self._desk.take_change(
+                        gateway_id,
+                        changed.session_id,
+                        connected=changed.connected,
+                        reason=changed.close_reason,
+                    )
+        except FairleadError as error:
+            # What was said is lost; the stream is ended so that hello and welcome put it right.
+            log.warning("gateway not heard", extra={"reason": error.reason})
+            association.end("not_heard")
+
+    async def _open_port(self, wanted: pb.PortWanted, association: Association) -> None:
+        try:
+            door = await self._desk.open_port(
+                association.gateway.gateway_id,
+                wanted.session_id,
+                wanted.port,
+                traceparent=wanted.traceparent,
+            )
+        except FairleadError as error:
+            association.give(Grant(wanted.request_id, error))
+        else:
+            association.give(Grant(wanted.request_id, door))
+
+
+def register_gateways(
+    server: grpc.aio.Server, *, switchboard: Switchboard, desk: TracedDesk, clock: Clock
+) -> None:
+    """Add the service to a server."""
+    rpc.add_GatewayServiceServicer_to_server(
+        GatewayApi(switchboard=switchboard, desk=desk, clock=clock), server
+    )
+
+
+async def _hello(requests: AsyncIterator[pb.SynchronizeRequest]) -> pb.Hello:
+    first = await anext(aiter(requests), None)
+    if first is None or first.WhichOneof("message") != "hello":
+        raise HelloExpected
+    if not is_id("gtw", first.hello.gateway_id):
+        raise HelloExpected
+    return first.hello
+
+
+def _wanted(session: Session) -> pb.SessionWanted:
+    return pb.SessionWanted(
+        session_id=session.session_id,
+        offer=session.offer,
+        expires_at=timestamp(session.expires_at),
+        traceparent=session.traceparent,
+    )
+
+
+def _proto(order: Order) -> pb.SynchronizeResponse:
+    match order:
+        case Want(session):
+            return pb.SynchronizeResponse(wanted=_wanted(session))
+        case Unwant(session_id):
+            return pb.SynchronizeResponse(unwanted=pb.SessionUnwanted(session_id=session_id))
+        case Grant(request_id, outcome):
+            granted = pb.PortGranted(request_id=request_id)
+            if isinstance(outcome, PortDoor):
+                granted.door.CopyFrom(pb.PortDoor(address=outcome.address, token=outcome.token))
+            else:
+                granted.refusal.CopyFrom(pb.Refusal(reason=outcome.reason, message=outcome.message))
+            return pb.SynchronizeResponse(port_granted=granted)

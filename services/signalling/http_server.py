@@ -1,0 +1,100 @@
+"""Serves an ASGI application over HTTP/1.1 inside the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from chassis.errors import FailedPrecondition
+
+_GRACE_SECONDS = 5
+
+
+class ListenFailed(FailedPrecondition):
+    """The address to serve on is taken, not allowed or not an address."""
+
+    def __init__(self, bind: str, cause: str) -> None:
+        super().__init__(
+            f"Cannot serve on {bind}: {cause}.",
+            reason="address_not_bindable",
+            remedy="Stop what uses the address, or set another one.",
+            fields={"address": bind},
+        )
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that leaves signals to the process that it is part of, and says when it serves."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serves = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.serves.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """A running server."""
+
+    def __init__(self, *, server: uvicorn.Server, port: int) -> None:
+        self._server = server
+        self.port = port
+
+    def drain(self) -> None:
+        """Take no new connections and end when the open requests have."""
+        self._server.should_exit = True
+
+
+@asynccontextmanager
+async def serve_http(app: ASGIApp, *, bind: str) -> AsyncIterator[HttpServer]:
+    """Serve on `bind` (`host:port`, port 0 for any) while in the block; raises
+    ListenFailed.
+    """
+    listener = listen_on(bind)
+    server = _Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await server.serves.wait()
+        yield HttpServer(server=server, port=listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def listen_on(bind: str) -> socket.socket:
+    """Listen on `host:port`; raises ListenFailed."""
+    host, _, port = bind.rpartition(":")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise ListenFailed(bind, "it is not host:port")
+    host = host.removeprefix("[").removesuffix("]")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise ListenFailed(bind, error.strerror or "it is not an address") from error
+    return listener

@@ -1,0 +1,118 @@
+"""Gives back what a launch holds: bounded attempts, sandbox before workspace, channels beside them.
+
+A release goes by the launch's key, so it reaches what is still being made. What cannot be confirmed
+is reclaimed by the host when the lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from chassis.clock import Clock
+from chassis.errors import FairleadError
+from signalling.launch import Step, StepChanged, StepState
+from signalling.launch_record import LaunchTimings
+from signalling.launch_steps import LaunchSteps
+from signalling.live_launch import LiveLaunch
+from signalling.ports import Mesh
+
+_log = logging.getLogger(__name__)
+_UNCONFIRMED = "not confirmed; the host takes it back when its lease ends"
+
+
+class LaunchRelease:
+    """The way back of one launch."""
+
+    def __init__(
+        self,
+        *,
+        live: LiveLaunch,
+        mesh: Mesh,
+        steps: LaunchSteps,
+        timings: LaunchTimings,
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._mesh = mesh
+        self._steps = steps
+        self._timings = timings
+        self._clock = clock
+
+    async def release(self) -> None:
+        """Give everything back."""
+        await self._give_back(announce=False)
+
+    async def undo(self) -> None:
+        """Give everything back that a step made or was making, and announce each."""
+        await self._give_back(announce=True)
+
+    async def _give_back(self, *, announce: bool) -> None:
+        async with asyncio.TaskGroup() as group:
+            # Also without an offer: a client may have opened sessions while the launch was held.
+            group.create_task(self._close_channel(announce=announce))
+            group.create_task(self._release_host(announce=announce))
+
+    async def _close_channel(self, *, announce: bool) -> None:
+        began = self._clock.monotonic()
+        confirmed = await self._surely(
+            Step.CHANNEL, lambda: self._mesh.channels.close_launch(self._live.launch_id)
+        )
+        if announce:
+            self._undone(Step.CHANNEL, began, confirmed=confirmed)
+
+    async def _release_host(self, *, announce: bool) -> None:
+        tenant, key = self._live.tenant, self._live.launch_id
+        began = self._clock.monotonic()
+        confirmed = await self._surely(
+            Step.SANDBOX,
+            lambda: self._mesh.sandboxes.release(self._steps.host, tenant=tenant, key=key),
+        )
+        if announce:
+            self._undone(Step.EXECUTION, began, confirmed=confirmed)
+            self._undone(Step.SANDBOX, began, confirmed=confirmed)
+        began = self._clock.monotonic()
+        confirmed = await self._surely(
+            Step.WORKSPACE,
+            lambda: self._mesh.workspaces.release(self._steps.host, tenant=tenant, key=key),
+        )
+        if announce:
+            self._undone(Step.WORKSPACE, began, confirmed=confirmed)
+
+    async def _surely(self, step: Step, call: Callable[[], Awaitable[object]]) -> bool:
+        """Try a few times; say whether it was confirmed."""
+        pause = self._timings.retry_pause
+        for attempt in range(1, self._timings.release_attempts + 1):
+            try:
+                async with asyncio.timeout(self._timings.release_timeout):
+                    await call()
+                return True
+            except (FairleadError, TimeoutError) as error:
+                _log.warning(
+                    "release failed",
+                    extra={
+                        "launch_id": self._live.launch_id,
+                        "step": step.value,
+                        "attempt": attempt,
+                        "reason": error.reason if isinstance(error, FairleadError) else "timeout",
+                    },
+                )
+            except Exception:
+                _log.exception("release failed unexpectedly", extra={"step": step.value})
+            if attempt < self._timings.release_attempts:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, self._timings.retry_pause_limit)
+        return False
+
+    def _undone(self, step: Step, began: float, *, confirmed: bool) -> None:
+        if step not in self._steps.begun or step in self._steps.failed:
+            return
+        self._live.tell(
+            StepChanged(
+                step,
+                StepState.UNDONE,
+                self._clock.monotonic() - began,
+                detail="" if confirmed else _UNCONFIRMED,
+            )
+        )

@@ -1,0 +1,114 @@
+"""Finds launches: in memory where this replica runs them, else in the store. What sessions see of
+launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chassis.errors import InvalidArgument
+from chassis.ids import is_id
+from signalling.host import Host
+from signalling.launch import Launch
+from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
+from signalling.launch_mirror import LaunchMirror
+from signalling.launch_record import ExecutionPlace, LaunchRecord
+from signalling.live_launch import LiveLaunch
+from signalling.ports import Hosts, LaunchStore, Sandboxes
+from signalling.snapshot import PortDoor
+
+DEFAULT_PAGE = 50
+LARGEST_PAGE = 100
+
+
+class PageSizeInvalid(InvalidArgument):
+    """The page is larger than a list gives at once."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The page size must be between 1 and 100.",
+            reason="page_size_invalid",
+            remedy="Ask for fewer at once, and go on with the page token.",
+            fields={"field": "page_size"},
+        )
+
+
+class Launches:
+    """The launches of all tenants; every call names the tenant that asks."""
+
+    def __init__(
+        self, *, mirror: LaunchMirror, store: LaunchStore, hosts: Hosts, sandboxes: Sandboxes
+    ) -> None:
+        self._mirror = mirror
+        self._store = store
+        self._hosts = hosts
+        self._sandboxes = sandboxes
+
+    def live(self, tenant: str, launch_id: str) -> LiveLaunch | None:
+        """Return a launch that this replica runs; raises LaunchNotFound when it is another
+        tenant's.
+        """
+        live = self._mirror.live(launch_id)
+        if live is not None and live.tenant != tenant:
+            raise LaunchNotFound(launch_id)
+        return live
+
+    async def record(self, tenant: str, launch_id: str) -> LaunchRecord:
+        """Return a launch's record; raises LaunchNotFound."""
+        if not is_id("lch", launch_id):
+            raise LaunchNotFound(launch_id)
+        live = self.live(tenant, launch_id)
+        record = live.record if live is not None else await self._store.get(tenant, launch_id)
+        if record is None:
+            raise LaunchNotFound(launch_id)
+        return record
+
+    async def get(self, tenant: str, launch_id: str) -> Launch:
+        """Return a launch, which may not hold a sandbox (yet); raises LaunchNotFound."""
+        return (await self.record(tenant, launch_id)).launch
+
+    async def page(
+        self, tenant: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Launch], str]:
+        """Return launches, newest first, and the token of the next page; 0 means 50 of them."""
+        if not 0 <= page_size <= LARGEST_PAGE:
+            raise PageSizeInvalid
+        records, following = await self._store.page(tenant, page_size or DEFAULT_PAGE, page_token)
+        launches = []
+        for record in records:
+            live = self._mirror.live(record.launch_id)
+            launches.append(record.launch if live is None else live.launch)
+        return launches, following
+
+    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
+        """Have the worker open its port door for one connection; raises LaunchNotFound and
+        LaunchNotHeld.
+        """
+        record = await self.record(tenant, launch_id)
+        if not record.launch.held:
+            raise LaunchNotHeld(launch_id)
+        return await self._sandboxes.open_port(
+            self.host_of(record),
+            tenant=tenant,
+            sandbox_id=record.launch.sandbox_id,
+            port=port,
+        )
+
+    def host_of(self, record: LaunchRecord) -> Host:
+        """Return a launch's host, with the addresses that it has now where they are known."""
+        return self._hosts.find(record.host.host_id) or record.host
+
+    def place_of_sandbox(self, sandbox_id: str) -> ExecutionPlace | None:
+        """Return where a sandbox of a launch in memory is."""
+        for live in self._mirror.all():
+            if live.launch.sandbox_id == sandbox_id:
+                return ExecutionPlace(live.tenant, self.host_of(live.record), sandbox_id)
+        return None
+
+    def place_of_execution(self, execution_id: str) -> ExecutionPlace | None:
+        """Return where the command of a launch in memory runs."""
+        for live in self._mirror.all():
+            if live.launch.execution_id == execution_id:
+                host = self.host_of(live.record)
+                return ExecutionPlace(live.tenant, host, live.launch.sandbox_id)
+        return None

@@ -1,0 +1,68 @@
+"""Chooses the host of a launch: one that holds the snapshot, then the less loaded. Answers from
+memory where it can.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from chassis.errors import FairleadError
+from signalling.host import Host
+from signalling.launch_errors import IsolationUnavailable, NoHost
+from signalling.ports import Hosts, SnapshotDirectory
+from signalling.snapshot import Source
+
+_log = logging.getLogger(__name__)
+
+
+class Placement(Protocol):
+    """What the launcher asks; `launch_tracing` wraps it."""
+
+    async def place(
+        self, tenant: str, source: Source, isolation: str, reserved: Mapping[str, int]
+    ) -> Host:
+        """Return the host to launch on; raises NoHost and IsolationUnavailable."""
+        ...
+
+
+class Placer:
+    """Places by what the registrations and the snapshot directory say."""
+
+    def __init__(self, *, hosts: Hosts, directory: SnapshotDirectory) -> None:
+        self._hosts = hosts
+        self._directory = directory
+
+    async def place(
+        self, tenant: str, source: Source, isolation: str, reserved: Mapping[str, int]
+    ) -> Host:
+        """Return the host to launch on; `reserved` counts launches under way per host."""
+        registered = [host for host in self._hosts.all() if not host.draining]
+        if not registered:
+            raise NoHost(full=False)
+        able = [host for host in registered if not isolation or isolation in host.isolation]
+        if not able:
+            offered = sorted({name for host in registered for name in host.isolation})
+            raise IsolationUnavailable(isolation, tuple(offered))
+        free = [host for host in able if not host.full]
+        if not free:
+            raise NoHost(full=True)
+        if len(free) == 1:
+            return free[0]
+        holders = await self._holders(tenant, source)
+        return min(
+            free,
+            key=lambda host: (
+                host.host_id not in holders,
+                host.load + reserved.get(host.host_id, 0) / max(host.capacity, 1),
+                host.host_id,
+            ),
+        )
+
+    async def _holders(self, tenant: str, source: Source) -> frozenset[str]:
+        try:
+            return await self._directory.holders(tenant, source)
+        except FairleadError:
+            _log.warning("the snapshot directory does not answer; placed by load alone")
+            return frozenset()

@@ -1,0 +1,140 @@
+"""The REST application: routes, errors and the OpenAPI document, with what every request passes
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import HTMLResponse, JSONResponse
+from starlette.types import ASGIApp
+
+from chassis.errors import FairleadError
+from signalling.api_keys import ApiKeys
+from signalling.docs_page import docs_page
+from signalling.edge_rest_api import BodyLimit, FaultBarrier, KeyGate, RequestIds
+from signalling.event_stream import EventStreams
+from signalling.executions_rest_api import Executions, OutputLine, executions_router
+from signalling.idempotency_rest_api import IdempotentMutations
+from signalling.kept_answers import KeptAnswers
+from signalling.launches_rest_api import Launches, launches_router
+from signalling.mesh_rest_api import Check, Gateways, Hosts, health_router, mesh_router
+from signalling.problems import (
+    Problem,
+    on_fairlead_error,
+    on_http_error,
+    on_invalid_request,
+)
+from signalling.rest_bodies import EventAnswer
+from signalling.session_ports import Sessions
+from signalling.sessions_rest_api import sessions_router
+from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
+
+BODY_LIMIT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestParts:
+    """The use cases behind the routes."""
+
+    launches: Launches
+    executions: Executions
+    uploads: Uploads
+    sessions: Sessions
+    hosts: Hosts
+    gateways: Gateways
+    checks: Mapping[str, Check]
+    answers: KeptAnswers
+
+
+def rest_application(
+    parts: RestParts,
+    *,
+    keys: ApiKeys,
+    streams: EventStreams,
+    traced: Callable[[ASGIApp], ASGIApp],
+) -> ASGIApp:
+    """Return the application as it is served; `traced` puts its spans around it."""
+    app: ASGIApp = IdempotentMutations(rest_routes(parts, streams), answers=parts.answers)
+    app = BodyLimit(app, limit=BODY_LIMIT_BYTES, exempt=frozenset({UPLOAD_PATH}))
+    app = FaultBarrier(KeyGate(app, keys=keys))
+    return RequestIds(traced(app))
+
+
+def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
+    """Return the routes alone, with their OpenAPI document."""
+    app = FastAPI(
+        title="Fairlead",
+        version=version("fairlead"),
+        description="A git workspace, a sandbox to run in and a tunnel to reach it.",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        # Inside the framework's own last resort, which would answer with plain text.
+        middleware=[Middleware(FaultBarrier)],
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+        exception_handlers={
+            FairleadError: on_fairlead_error,
+            HTTPException: on_http_error,
+            RequestValidationError: on_invalid_request,
+        },
+    )
+    # The key is checked before the routes; here it is only declared, for the document.
+    key = [Depends(HTTPBearer(auto_error=False, description="An API key, `flk_…`."))]
+    app.include_router(launches_router(parts.launches, streams), dependencies=key)
+    app.include_router(snapshots_router(parts.uploads), dependencies=key)
+    app.include_router(executions_router(parts.executions, streams), dependencies=key)
+    app.include_router(sessions_router(parts.sessions), dependencies=key)
+    app.include_router(mesh_router(parts.hosts, parts.gateways), dependencies=key)
+    app.include_router(health_router(parts.checks))
+    app.include_router(_documents(app))
+    return app
+
+
+def _documents(app: FastAPI) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @cache
+    def document() -> dict[str, object]:
+        return _openapi_of(app)
+
+    @router.get("/openapi.json")
+    async def openapi() -> JSONResponse:
+        return JSONResponse(document())
+
+    @router.get("/docs")
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page(document()))
+
+    return router
+
+
+def _openapi_of(app: FastAPI) -> dict[str, object]:
+    """Return the document, with our problems in place of the framework's own validation error."""
+    document: dict[str, object] = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    match document:
+        case {"components": {"schemas": dict(schemas)}, "paths": dict(paths)}:
+            for name in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(name, None)
+            for model in (Problem, EventAnswer, OutputLine):
+                schema = model.model_json_schema(
+                    ref_template="#/components/schemas/{model}", mode="serialization"
+                )
+                schemas.update(schema.pop("$defs", {}))
+                schemas[model.__name__] = schema
+            for path in paths.values():
+                for operation in path.values():
+                    operation["responses"].pop("422", None)
+    return document

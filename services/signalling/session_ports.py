@@ -1,0 +1,93 @@
+"""What sessions need of the rest (a store, the gateways' directory, launches), and what they are to
+the API layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from signalling.gateway import Gateway
+from signalling.launch import Launch
+from signalling.session import Session
+from signalling.snapshot import PortDoor
+
+
+class SessionStore(Protocol):
+    """Session records with compare-and-set and a time to live."""
+
+    async def get(self, session_id: str) -> Session | None:
+        """Return the record, or None when there is none (any more)."""
+        ...
+
+    async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
+        """Write a record if the stored one is its predecessor, and say whether that was so.
+
+        Version 1 needs that nothing is stored; with `restore` a lost record is written whatever its
+        version.
+        """
+        ...
+
+    async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
+        """Return the sessions of a gateway that are not closed, by id."""
+        ...
+
+    async def of_launch(self, launch_id: str) -> Sequence[Session]:
+        """Return the sessions of a launch that are not closed, by id."""
+        ...
+
+
+class GatewayDirectory(Protocol):
+    """Registrations of connected gateways, each under a lease."""
+
+    async def put(self, gateway: Gateway) -> None:
+        """Register a gateway or renew its lease."""
+        ...
+
+    async def remove(self, gateway_id: str) -> None:
+        """Forget a gateway; an unknown one is no error."""
+        ...
+
+    async def list(self) -> Sequence[Gateway]:
+        """Return the registered gateways, by id."""
+        ...
+
+
+class ReachedLaunches(Protocol):
+    """Launches as sessions see them."""
+
+    async def get(self, tenant: str, launch_id: str) -> Launch:
+        """Return a launch, which may not hold a sandbox yet; raises LaunchNotFound."""
+        ...
+
+    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
+        """Ask the host's worker for one connection to a port of the launch's sandbox."""
+        ...
+
+
+class Sessions(Protocol):
+    """Sessions from the client's side."""
+
+    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
+        """Reserve a gateway for a launch that holds a sandbox; a key gives one session."""
+        ...
+
+    async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
+        """Have the gateway answer an offer; the session returned holds the answer."""
+        ...
+
+    async def get(self, tenant: str, session_id: str) -> Session:
+        """Return a session; raises SessionNotFound."""
+        ...
+
+    async def close(self, tenant: str, session_id: str) -> Session:
+        """Close a session; closing a closed one changes nothing."""
+        ...
+
+    async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
+        """Open the session of a launch's own offer and return its id and the answer."""
+        ...
+
+    async def close_launch(self, launch_id: str) -> None:
+        """Close every session of a launch, also one that is being opened."""
+        ...

@@ -1,0 +1,127 @@
+"""The spans of sessions: `session.offer` around a negotiation, `channel.open` around one connection
+into a sandbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, StatusCode, TracerProvider
+
+from chassis.errors import FairleadError
+from chassis.telemetry import remote_context
+from signalling.gateway_desk import GatewayDesk
+from signalling.session import Session
+from signalling.session_ports import Sessions
+from signalling.snapshot import PortDoor
+
+ATTRIBUTES = (
+    "fairlead.launch.id",
+    "fairlead.session.id",
+    "fairlead.session.gateway_id",
+    "fairlead.channel.port",
+)
+
+
+class _Spans:
+    def __init__(self, tracer_provider: TracerProvider) -> None:
+        self._tracer = tracer_provider.get_tracer("signalling.sessions")
+
+    @contextmanager
+    def open(
+        self, name: str, attributes: dict[str, str | int], context: Context | None = None
+    ) -> Iterator[Span]:
+        with self._tracer.start_as_current_span(
+            name,
+            context=context,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except FairleadError as error:
+                span.set_status(StatusCode.ERROR, error.reason)
+                raise
+            except Exception:
+                span.set_status(StatusCode.ERROR, "internal")
+                raise
+
+
+class TracedSessions:
+    """Sessions with a span around each negotiation."""
+
+    def __init__(self, *, sessions: Sessions, tracer_provider: TracerProvider) -> None:
+        self._sessions = sessions
+        self._spans = _Spans(tracer_provider)
+
+    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
+        """Reserve a gateway; no span, the server's is enough."""
+        return await self._sessions.open(tenant, launch_id, mode, key)
+
+    async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
+        """Have an offer answered."""
+        with self._spans.open("session.offer", {"fairlead.session.id": session_id[:64]}) as span:
+            session = await self._sessions.offer(tenant, session_id, offer)
+            span.set_attribute("fairlead.launch.id", session.launch_id)
+            span.set_attribute("fairlead.session.gateway_id", session.gateway_id)
+            return session
+
+    async def get(self, tenant: str, session_id: str) -> Session:
+        """Return a session."""
+        return await self._sessions.get(tenant, session_id)
+
+    async def close(self, tenant: str, session_id: str) -> Session:
+        """Close a session."""
+        return await self._sessions.close(tenant, session_id)
+
+    async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
+        """Have the offer of a launch answered."""
+        with self._spans.open("session.offer", {"fairlead.launch.id": launch_id}) as span:
+            session_id, answer = await self._sessions.answer(tenant, launch_id, offer)
+            span.set_attribute("fairlead.session.id", session_id)
+            return session_id, answer
+
+    async def close_launch(self, launch_id: str) -> None:
+        """Close the sessions of a launch."""
+        await self._sessions.close_launch(launch_id)
+
+
+class TracedDesk:
+    """The gateways' desk with a span around each connection, in the trace that they name."""
+
+    def __init__(self, *, desk: GatewayDesk, tracer_provider: TracerProvider) -> None:
+        self._desk = desk
+        self._spans = _Spans(tracer_provider)
+
+    async def take_answer(self, gateway_id: str, session_id: str, answer: str) -> None:
+        """Keep an answer."""
+        await self._desk.take_answer(gateway_id, session_id, answer)
+
+    async def take_refusal(self, gateway_id: str, session_id: str, message: str) -> None:
+        """Take a refusal."""
+        await self._desk.take_refusal(gateway_id, session_id, message)
+
+    async def take_change(
+        self, gateway_id: str, session_id: str, *, connected: bool, reason: str
+    ) -> None:
+        """Take a change of an association."""
+        await self._desk.take_change(gateway_id, session_id, connected=connected, reason=reason)
+
+    async def keep_connected(self, gateway_id: str) -> None:
+        """Renew a gateway's connected sessions."""
+        await self._desk.keep_connected(gateway_id)
+
+    async def open_port(
+        self, gateway_id: str, session_id: str, port: int, *, traceparent: str
+    ) -> PortDoor:
+        """Open a connection as part of the trace that `traceparent` (W3C) belongs to."""
+        attributes: dict[str, str | int] = {
+            "fairlead.session.id": session_id[:64],
+            "fairlead.session.gateway_id": gateway_id,
+            "fairlead.channel.port": port,
+        }
+        with self._spans.open("channel.open", attributes, remote_context(traceparent)):
+            return await self._desk.open_port(gateway_id, session_id, port)

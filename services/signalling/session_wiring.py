@@ -1,0 +1,90 @@
+"""Builds the session half of the front door: book, switchboard, broker and the gateways' desk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from opentelemetry.trace import TracerProvider
+from redis.asyncio import Redis
+
+from chassis.clock import Clock
+from chassis.telemetry import traceparent
+from signalling.broker import Broker, SessionTimings
+from signalling.gateway_desk import GatewayDesk
+from signalling.redis_sessions import RedisGateways, RedisSessions
+from signalling.session_book import SessionBook
+from signalling.session_ports import ReachedLaunches
+from signalling.session_tracing import TracedDesk, TracedSessions
+from signalling.settings import Settings
+from signalling.switchboard import Switchboard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionHalf:
+    """What is there before the launches are; they join at `sessions` and `desk`."""
+
+    book: SessionBook
+    switchboard: Switchboard
+    clock: Clock
+    timings: SessionTimings
+    key: bytes
+    tracer_provider: TracerProvider
+
+    def sessions(self, launches: ReachedLaunches) -> TracedSessions:
+        """Return the sessions of these launches."""
+        broker = Broker(
+            book=self.book,
+            switchboard=self.switchboard,
+            launches=launches,
+            clock=self.clock,
+            timings=self.timings,
+            key=self.key,
+            traceparent=traceparent,
+        )
+        return TracedSessions(sessions=broker, tracer_provider=self.tracer_provider)
+
+    def desk(self, launches: ReachedLaunches) -> TracedDesk:
+        """Return the gateways' desk for these launches."""
+        desk = GatewayDesk(
+            book=self.book,
+            switchboard=self.switchboard,
+            launches=launches,
+            clock=self.clock,
+            timings=self.timings,
+        )
+        return TracedDesk(desk=desk, tracer_provider=self.tracer_provider)
+
+
+@asynccontextmanager
+async def open_sessions(
+    settings: Settings, *, redis: Redis, clock: Clock, key: bytes, tracer_provider: TracerProvider
+) -> AsyncIterator[SessionHalf]:
+    """Open the session half; while in the block it looks after sessions and gateways."""
+    book = SessionBook(store=RedisSessions(redis=redis), clock=clock)
+    lease_seconds = 3 * settings.gateway_heartbeat_seconds
+    switchboard = Switchboard(
+        book=book,
+        directory=RedisGateways(redis=redis, lease_seconds=lease_seconds),
+        clock=clock,
+        heartbeat_seconds=settings.gateway_heartbeat_seconds,
+        grace_seconds=settings.gateway_grace_seconds,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(switchboard.watch())
+        try:
+            yield SessionHalf(
+                book=book,
+                switchboard=switchboard,
+                clock=clock,
+                timings=SessionTimings(
+                    session_seconds=settings.session_seconds,
+                    offer_timeout_seconds=settings.offer_timeout_seconds,
+                ),
+                key=key,
+                tracer_provider=tracer_provider,
+            )
+        finally:
+            watching.cancel()

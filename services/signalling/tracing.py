@@ -1,0 +1,56 @@
+"""The server span of an HTTP request: `rest.<METHOD> <route>`, in the caller's trace."""
+
+from __future__ import annotations
+
+from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider, use_span
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chassis.telemetry import remote_context
+
+ATTRIBUTES = ("http.request.method", "http.route", "http.response.status_code")
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+class HttpTracing:
+    """Opens a span around each request below /v1; it ends when the answer starts, however long it
+    streams.
+    """
+
+    def __init__(self, app: ASGIApp, *, tracer_provider: TracerProvider) -> None:
+        self._app = app
+        self._tracer = tracer_provider.get_tracer("signalling.http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            await self._app(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        span = self._tracer.start_span(
+            f"rest.{method}",
+            context=remote_context(Headers(scope=scope).get("traceparent", "")),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": method},
+        )
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                _end(span, method, scope, message["status"])
+            await send(message)
+
+        try:
+            with use_span(span, record_exception=False, set_status_on_exception=False):
+                await self._app(scope, receive, watched)
+        finally:
+            if span.is_recording():  # the client left before there was an answer
+                _end(span, method, scope, 499)
+
+
+def _end(span: Span, method: str, scope: Scope, status: int) -> None:
+    route = getattr(scope.get("route"), "path", "unmatched")
+    span.update_name(f"rest.{method} {route}")
+    span.set_attribute("http.route", route)
+    span.set_attribute("http.response.status_code", status)
+    if status >= 500:
+        span.set_status(StatusCode.ERROR)
+    span.end()

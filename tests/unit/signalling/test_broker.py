@@ -1,0 +1,360 @@
+"""Sessions from the client's side and the gateway's, with fakes for all that they need."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from chassis.errors import DeadlineExceeded, FairleadError
+from signalling.broker import Broker, ModeUnsupported, SessionTimings
+from signalling.gateway import Gateway, GatewaysFull, GatewayUnavailable
+from signalling.gateway_desk import GatewayDesk, PortInvalid, SandboxNotReady
+from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
+from signalling.session import (
+    CloseReason,
+    OfferConflict,
+    OfferRefused,
+    Session,
+    SessionClosed,
+    SessionNotFound,
+    SessionState,
+)
+from signalling.session_book import SessionBook, SessionKeyConflict
+from signalling.switchboard import Association, Switchboard, Unwant, Want
+from tests.fakes.sessions import (
+    ANSWER,
+    OFFER,
+    FakeGatewayDirectory,
+    FakeReachedLaunches,
+    FakeSessionStore,
+    ManualClock,
+    bare_launch,
+    held_launch,
+)
+
+pytestmark = pytest.mark.asyncio
+
+GATEWAY = "gtw_" + "a" * 26
+OTHER_GATEWAY = "gtw_" + "b" * 26
+HELD = held_launch()
+BARE = bare_launch()
+
+
+@dataclass
+class House:
+    clock: ManualClock
+    store: FakeSessionStore
+    directory: FakeGatewayDirectory
+    launches: FakeReachedLaunches
+    book: SessionBook
+    switchboard: Switchboard
+    broker: Broker
+    desk: GatewayDesk
+
+    async def connect(
+        self, gateway_id: str = GATEWAY, held: tuple[str, ...] = (), capacity: int = 0
+    ) -> tuple[Association, list[str]]:
+        gateway = Gateway(gateway_id, connected_at=self.clock.now(), capacity=capacity)
+        association, wanted = await self.switchboard.connect(gateway, frozenset(held))
+        return association, [session.session_id for session in wanted]
+
+    async def answered(self, association: Association) -> Session:
+        """Open a session, offer and answer it."""
+        session = await self.broker.open("default", HELD.launch_id, "complete", None)
+        offering = asyncio.create_task(self.broker.offer("default", session.session_id, OFFER))
+        assert isinstance(await association.next_order(), Want)
+        await self.desk.take_answer(GATEWAY, session.session_id, ANSWER)
+        return await offering
+
+    async def state(self, session: Session) -> tuple[SessionState, CloseReason | None]:
+        found = await self.broker.get("default", session.session_id)
+        return found.state, found.close_reason
+
+
+@pytest.fixture
+def house() -> House:
+    clock = ManualClock()
+    store = FakeSessionStore(clock)
+    directory = FakeGatewayDirectory()
+    launches = FakeReachedLaunches()
+    launches.put("default", HELD)
+    launches.put("default", BARE)
+    book = SessionBook(store=store, clock=clock)
+    switchboard = Switchboard(
+        book=book, directory=directory, clock=clock, heartbeat_seconds=5, grace_seconds=15
+    )
+    timings = SessionTimings(session_seconds=60, offer_timeout_seconds=0.2)
+    broker = Broker(
+        book=book,
+        switchboard=switchboard,
+        launches=launches,
+        clock=clock,
+        timings=timings,
+        key=b"secret",
+        traceparent=lambda: "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
+    )
+    desk = GatewayDesk(
+        book=book, switchboard=switchboard, launches=launches, clock=clock, timings=timings
+    )
+    return House(clock, store, directory, launches, book, switchboard, broker, desk)
+
+
+async def test_an_offer_gets_the_gateways_answer(house: House) -> None:
+    association, wanted = await house.connect()
+    assert wanted == []
+    session = await house.answered(association)
+    assert session.answer == ANSWER
+    assert session.state is SessionState.ANSWERED
+    assert session.traceparent.startswith("00-")
+
+
+async def test_the_same_offer_gets_the_same_answer_also_at_the_same_time(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.broker.open("default", HELD.launch_id, "complete", None)
+    offers = [
+        asyncio.create_task(house.broker.offer("default", session.session_id, OFFER))
+        for _ in range(5)
+    ]
+    assert isinstance(await association.next_order(), Want)
+    await house.desk.take_answer(GATEWAY, session.session_id, ANSWER)
+    await house.desk.take_answer(GATEWAY, session.session_id, "v=0 another")
+    assert {(await offer).answer for offer in offers} == {ANSWER}
+    assert (await house.broker.offer("default", session.session_id, OFFER)).answer == ANSWER
+    house.switchboard.unwant(GATEWAY, "ses_sentinel")
+    assert await association.next_order() == Unwant("ses_sentinel")  # the offer was told once
+
+
+async def test_another_offer_conflicts(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    with pytest.raises(OfferConflict):
+        await house.broker.offer("default", session.session_id, OFFER.replace("abcd", "efgh"))
+
+
+async def test_a_silent_gateway_times_out_and_the_same_offer_may_come_again(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.broker.open("default", HELD.launch_id, "complete", None)
+    with pytest.raises(DeadlineExceeded) as caught:
+        await house.broker.offer("default", session.session_id, OFFER)
+    assert caught.value.reason == "gateway_timeout"
+    await house.desk.take_answer(GATEWAY, session.session_id, ANSWER)
+    assert (await house.broker.offer("default", session.session_id, OFFER)).answer == ANSWER
+    assert isinstance(await association.next_order(), Want)
+
+
+async def test_a_refused_offer_closes_the_session_and_says_why(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.broker.open("default", HELD.launch_id, "complete", None)
+    offering = asyncio.create_task(house.broker.offer("default", session.session_id, OFFER))
+    await association.next_order()
+    await house.desk.take_refusal(GATEWAY, session.session_id, "no candidate fits")
+    with pytest.raises(OfferRefused, match="no candidate fits"):
+        await offering
+    assert await house.state(session) == (SessionState.CLOSED, CloseReason.OFFER_FAILED)
+    with pytest.raises(SessionClosed):
+        await house.broker.offer("default", session.session_id, OFFER)
+
+
+async def test_sessions_go_to_the_least_loaded_gateway_that_takes_them(house: House) -> None:
+    with pytest.raises(GatewayUnavailable):
+        await house.broker.open("default", HELD.launch_id, "complete", None)
+    one, _ = await house.connect(GATEWAY, capacity=2)
+    two, _ = await house.connect(OTHER_GATEWAY, capacity=2)
+    chosen = [
+        (await house.broker.open("default", HELD.launch_id, "complete", None)).gateway_id
+        for _ in range(4)
+    ]
+    assert sorted(chosen) == [GATEWAY, GATEWAY, OTHER_GATEWAY, OTHER_GATEWAY]
+    with pytest.raises(GatewaysFull):
+        await house.broker.open("default", HELD.launch_id, "complete", None)
+    for association in (one, two):
+        await house.switchboard.heard(association, sessions=2, channels=0, draining=True)
+    with pytest.raises(GatewayUnavailable):
+        await house.broker.open("default", HELD.launch_id, "complete", None)
+
+
+async def test_a_key_gives_the_same_session_and_not_for_another_launch(house: House) -> None:
+    await house.connect()
+    first = await house.broker.open("default", HELD.launch_id, "complete", "key")
+    again = await house.broker.open("default", HELD.launch_id, "complete", "key")
+    assert again == first
+    with pytest.raises(SessionKeyConflict):
+        await house.broker.open("default", BARE.launch_id, "complete", "key")
+    with pytest.raises(SessionNotFound):
+        await house.broker.get("another", first.session_id)
+
+
+@pytest.mark.parametrize(
+    ("launch_id", "mode", "error"),
+    [
+        ("lch_unknown", "complete", LaunchNotFound),
+        (BARE.launch_id, "complete", LaunchNotHeld),
+        (HELD.launch_id, "trickle", ModeUnsupported),
+    ],
+)
+async def test_what_cannot_be_opened(
+    house: House, launch_id: str, mode: str, error: type[FairleadError]
+) -> None:
+    await house.connect()
+    with pytest.raises(error):
+        await house.broker.open("default", launch_id, mode, None)
+
+
+async def test_closing_tells_the_gateway_once(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    await asyncio.gather(
+        *(house.broker.close("default", session.session_id) for _ in range(3)),
+        house.broker.close_launch(HELD.launch_id),
+    )
+    assert await association.next_order() == Unwant(session.session_id)
+    house.switchboard.unwant(GATEWAY, "ses_sentinel")
+    assert await association.next_order() == Unwant("ses_sentinel")
+
+
+async def test_the_session_of_a_launch_may_come_before_its_sandbox(house: House) -> None:
+    association, _ = await house.connect()
+    answering = asyncio.create_task(house.broker.answer("default", BARE.launch_id, OFFER))
+    order = await association.next_order()
+    assert isinstance(order, Want)
+    session_id = order.session.session_id
+    await house.desk.take_answer(GATEWAY, session_id, ANSWER)
+    assert await answering == (session_id, ANSWER)
+    assert await house.broker.answer("default", BARE.launch_id, OFFER) == (session_id, ANSWER)
+    with pytest.raises(SandboxNotReady):
+        await house.desk.open_port(GATEWAY, session_id, 8080)
+    await house.broker.close_launch(BARE.launch_id)
+    assert await association.next_order() == Unwant(session_id)
+    with pytest.raises(LaunchNotHeld):
+        await house.broker.answer("default", BARE.launch_id, OFFER)
+
+
+async def test_a_launch_that_ends_while_its_session_is_being_opened_leaves_none(
+    house: House,
+) -> None:
+    await house.connect()
+    answering = asyncio.create_task(house.broker.answer("default", BARE.launch_id, OFFER))
+    await asyncio.sleep(0)
+    await house.broker.close_launch(BARE.launch_id)
+    with pytest.raises((SessionClosed, LaunchNotHeld)):
+        await answering
+    assert house.book.live() == ()
+
+
+async def test_a_session_that_is_opened_while_its_launch_ends_is_closed(house: House) -> None:
+    await house.connect()
+    opening = asyncio.create_task(house.broker.open("default", HELD.launch_id, "complete", None))
+    house.book.note_end(HELD.launch_id)
+    with pytest.raises(LaunchNotHeld):
+        await opening
+    assert house.book.live() == ()
+
+
+async def test_a_port_is_opened_only_through_the_sessions_own_gateway(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    door = await house.desk.open_port(GATEWAY, session.session_id, 8080)
+    assert door.address == "unix:/door"
+    assert house.launches.opened == [(HELD.launch_id, 8080)]
+    with pytest.raises(SessionNotFound):
+        await house.desk.open_port(OTHER_GATEWAY, session.session_id, 8080)
+    with pytest.raises(PortInvalid):
+        await house.desk.open_port(GATEWAY, session.session_id, 0)
+    await house.broker.close("default", session.session_id)
+    with pytest.raises(SessionClosed):
+        await house.desk.open_port(GATEWAY, session.session_id, 8080)
+
+
+async def test_a_gateway_that_comes_back_keeps_what_it_holds(house: House) -> None:
+    association, _ = await house.connect()
+    kept = await house.answered(association)
+    lost = await house.answered(association)
+    waiting = await house.broker.open("default", HELD.launch_id, "complete", None)
+    await house.switchboard.disconnect(association)
+    _, wanted = await house.connect(held=(kept.session_id, "ses_unknown"))
+    assert sorted(wanted) == sorted([kept.session_id, waiting.session_id])
+    assert await house.state(lost) == (SessionState.CLOSED, CloseReason.GATEWAY_LOST)
+    assert (await house.state(kept))[0] is SessionState.ANSWERED
+
+
+async def test_a_second_stream_replaces_the_first(house: House) -> None:
+    first, _ = await house.connect()
+    second, _ = await house.connect()
+    assert await first.next_order() is None
+    assert first.end_reason == "replaced"
+    await house.switchboard.disconnect(first)
+    assert [gateway.gateway_id for gateway in await house.switchboard.gateways()] == [GATEWAY]
+    session = await house.answered(second)
+    assert session.state is SessionState.ANSWERED
+
+
+async def test_the_sessions_of_a_silent_gateway_wait_and_then_are_lost(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+    house.clock.seconds = 14
+    await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+    await house.desk.keep_connected(GATEWAY)
+    house.clock.seconds = 30
+    await house.switchboard.patrol()
+    assert association.end_reason == "silent"
+    assert await house.switchboard.gateways() == []
+    assert await house.state(session) == (SessionState.CONNECTED, None)
+    house.clock.seconds = 44
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CONNECTED, None)
+    house.clock.seconds = 45
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CLOSED, CloseReason.GATEWAY_LOST)
+
+
+async def test_sessions_expire_unless_their_gateway_is_heard(house: House) -> None:
+    association, _ = await house.connect()
+    connected = await house.answered(association)
+    idle = await house.broker.open("default", HELD.launch_id, "complete", None)
+    await house.desk.take_change(GATEWAY, connected.session_id, connected=True, reason="")
+    for seconds in range(10, 100, 10):
+        house.clock.seconds = seconds
+        await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+        await house.desk.keep_connected(GATEWAY)
+        await house.switchboard.patrol()
+    assert await house.state(connected) == (SessionState.CONNECTED, None)
+    assert await house.state(idle) == (SessionState.CLOSED, CloseReason.EXPIRED)
+    assert await association.next_order() == Unwant(idle.session_id)
+
+
+@pytest.mark.parametrize("reason", ["peer_closed", "connection_failed", "requested"])
+async def test_a_gateway_tells_why_an_association_ended(house: House, reason: str) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    await house.desk.take_change(GATEWAY, session.session_id, connected=False, reason=reason)
+    assert await house.state(session) == (SessionState.CLOSED, CloseReason(reason))
+    await house.desk.take_change(GATEWAY, session.session_id, connected=False, reason="x")
+    assert (await house.state(session))[1] == CloseReason(reason)
+
+
+async def test_a_late_answer_is_answered_with_an_order_to_close(house: House) -> None:
+    association, _ = await house.connect()
+    await house.desk.take_answer(GATEWAY, "ses_" + "z" * 26, ANSWER)
+    assert await association.next_order() == Unwant("ses_" + "z" * 26)
+
+
+async def test_a_store_that_lost_everything_gets_its_sessions_back(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    house.store.forget()
+    assert (await house.broker.get("default", session.session_id)).answer == ANSWER
+    await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+    stored = await house.store.get(session.session_id)
+    assert stored is not None
+    assert stored.state is SessionState.CONNECTED
+
+
+async def test_a_gateway_that_takes_no_orders_is_disconnected(house: House) -> None:
+    association, _ = await house.connect()
+    for number in range(300):
+        house.switchboard.unwant(GATEWAY, f"ses_{number}")
+    assert await association.next_order() is None
+    assert association.end_reason == "too_slow"
