@@ -1,0 +1,259 @@
+"""Uncommitted and untracked files as a synthetic tree, made beside the repository and never in it.
+
+`git status` says which paths differ, with the user's own rules. Their bytes then go as they are (no
+filter, no end-of-line conversion) through `git fast-import` into a temporary git directory that
+borrows the repository's objects, so that index, refs, objects and configuration of the user are
+never touched and no hook runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead_sdk.errors import RepositoryError
+from fairlead_sdk.fast_import import ImportedTree, import_tree
+from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
+
+INLINE_LIMIT_BYTES = 256 * 1024
+TOTAL_LIMIT_BYTES = 1024**3
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """One path that differs from HEAD: its bytes' name below the top, and its mode; no mode when it
+    is gone.
+    """
+
+    path: bytes
+    mode: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The tree that holds every file as it is, and a thin pack against HEAD with what is new in it.
+
+    `pack` is empty when it would be larger than 256 KiB: then the objects go with the upload, out
+    of `directory`, where `tip` is a commit that holds the tree.
+    """
+
+    tree: str
+    tip: str
+    pack: bytes
+    directory: Path
+    files: int
+
+    @property
+    def objects(self) -> Path:
+        """Where the new objects are."""
+        return self.directory / "objects"
+
+    def close(self) -> None:
+        """Remove the temporary objects."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What differs from HEAD, `None` when nothing does, and what a person should know about it."""
+
+    changes: Changes | None
+    warnings: tuple[str, ...]
+
+
+class FileMoved(Exception):
+    """A file changed while it was read."""
+
+
+def collect_changes(
+    status: bytes, *, top: Path, objects: Path, commit: str, object_format: str
+) -> Found:
+    """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files.
+
+    Raises `RepositoryError`: `changes_too_large` (more than 1 GiB), `file_unreadable`,
+    `files_changing` when a file does not hold still for three attempts.
+    """
+    paths, warnings = _listed(status)
+    if not paths:
+        return Found(None, warnings)
+    for _ in range(_ATTEMPTS):
+        try:
+            files = _looked_at(paths, top)
+            _require_moderate(files)
+            return Found(_made(files, top, objects, commit, object_format), warnings)
+        except FileMoved as moved:
+            name = str(moved)
+    raise RepositoryError(
+        f"{name} changes while it is being read.",
+        reason="files_changing",
+        remedy="Stop what writes it, add it to .gitignore, or leave changes at home with --clean.",
+    )
+
+
+def _listed(status: bytes) -> tuple[list[bytes], tuple[str, ...]]:
+    """Give every listed path once, and a warning for each repository inside the repository."""
+    paths: dict[bytes, None] = {}
+    warnings: list[str] = []
+    for entry in status.split(b"\0"):
+        match entry[:1]:
+            case b"?":
+                path = entry[2:]
+            case b"1":
+                fields = entry.split(b" ", 8)
+                path = fields[8]
+                if fields[2][:1] == b"S" and b"160000" in fields[3:6]:
+                    warnings.append(f"{_shown(path)} is a submodule: its changes do not travel.")
+                    continue
+            case b"u":
+                path = entry.split(b" ", 10)[10]
+            case _:
+                continue
+        if path.endswith(b"/"):
+            warnings.append(f"{_shown(path)} is a repository of its own: its files do not travel.")
+        else:
+            paths[path] = None
+    return list(paths), tuple(warnings)
+
+
+def _looked_at(paths: list[bytes], top: Path) -> list[ChangedFile]:
+    root = os.fsencode(top)
+    linked: dict[bytes, bool] = {}
+
+    def beyond_link(path: bytes) -> bool:
+        parent = path.rpartition(b"/")[0]
+        if not parent:
+            return False
+        if parent not in linked:
+            linked[parent] = beyond_link(parent) or os.path.islink(os.path.join(root, parent))
+        return linked[parent]
+
+    return [_file(root, path, gone=beyond_link(path)) for path in paths]
+
+
+def _file(root: bytes, path: bytes, *, gone: bool) -> ChangedFile:
+    try:
+        facts = None if gone else os.lstat(os.path.join(root, path))
+    except (FileNotFoundError, NotADirectoryError):
+        facts = None
+    except PermissionError:
+        raise _unreadable(path) from None
+    if facts is not None and stat.S_ISLNK(facts.st_mode):
+        return ChangedFile(path, "120000", facts.st_size)
+    if facts is not None and stat.S_ISREG(facts.st_mode):
+        return ChangedFile(path, "100755" if facts.st_mode & 0o100 else "100644", facts.st_size)
+    return ChangedFile(path, "", 0)
+
+
+def _require_moderate(files: list[ChangedFile]) -> None:
+    total = sum(file.size for file in files)
+    if total <= TOTAL_LIMIT_BYTES:
+        return
+    largest = max(files, key=lambda file: file.size)
+    raise RepositoryError(
+        f"Uncommitted and untracked files hold {total / 1024**3:.1f} GiB, more than the limit"
+        f" of 1 GiB; the largest is {_shown(largest.path)} with {largest.size / 1024**2:.0f} MiB.",
+        reason="changes_too_large",
+        remedy=f"Add {_shown(largest.path)} to .gitignore, commit it, or leave changes at home"
+        " with --clean.",
+    )
+
+
+def _made(
+    files: list[ChangedFile], top: Path, objects: Path, commit: str, object_format: str
+) -> Changes | None:
+    directory = Path(tempfile.mkdtemp(prefix="fairlead-changes-"))
+    try:
+        imported = import_tree(
+            _entries(files, top),
+            directory=directory,
+            objects=objects,
+            commit=commit,
+            object_format=object_format,
+        )
+        if imported.tree == imported.base_tree:
+            shutil.rmtree(directory)
+            return None
+        pack = _thin_pack(directory, imported, commit)
+    except GitFailed as failure:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise RepositoryError(
+            f"git cannot store the changes: {failure.message.strip()}",
+            reason="repository_unreadable",
+            remedy="git fsck",
+        ) from None
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return Changes(
+        tree=imported.tree, tip=imported.commit, pack=pack, directory=directory, files=len(files)
+    )
+
+
+def _entries(files: list[ChangedFile], top: Path) -> Iterator[tuple[bytes, str, bytes]]:
+    """Give (path, mode, content); what is gone comes first, so that a file may take a directory's
+    place.
+    """
+    root = os.fsencode(top)
+    for file in files:
+        if not file.mode:
+            yield file.path, "", b""
+    for file in files:
+        if file.mode:
+            yield file.path, file.mode, _content(os.path.join(root, file.path), file)
+
+
+def _content(place: bytes, file: ChangedFile) -> bytes:
+    try:
+        if file.mode == "120000":
+            return os.readlink(place)
+        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as source:
+            before = os.fstat(descriptor)
+            content = source.read(file.size + 1)
+            after = os.fstat(descriptor)
+    except PermissionError:
+        raise _unreadable(file.path) from None
+    except OSError:
+        raise FileMoved(_shown(file.path)) from None
+    still = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    if not still or len(content) != file.size or not stat.S_ISREG(before.st_mode):
+        raise FileMoved(_shown(file.path))
+    return content
+
+
+def _thin_pack(directory: Path, imported: ImportedTree, commit: str) -> bytes:
+    """Give the pack, or nothing when it is larger than what may go inline."""
+    process = start_git(*PACK, environment={"GIT_DIR": os.fspath(directory)}, stdin=True)
+    try:
+        pack = ask_for_pack(process, f"{imported.commit}\n^{commit}\n".encode()).read(
+            INLINE_LIMIT_BYTES + 1
+        )
+        if len(pack) > INLINE_LIMIT_BYTES:
+            process.kill()
+            return b""
+    finally:
+        stderr = process.communicate()[1]
+    if process.returncode != 0:
+        raise GitFailed(
+            arguments=PACK, status=process.returncode, message=stderr.decode("utf-8", "replace")
+        )
+    return pack
+
+
+def _unreadable(path: bytes) -> RepositoryError:
+    return RepositoryError(
+        f"{_shown(path)} cannot be read.",
+        reason="file_unreadable",
+        remedy="chmod u+r it, add it to .gitignore, or leave changes at home with --clean.",
+    )
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

@@ -1,0 +1,161 @@
+"""`fairlead ps`, `logs`, `trace` and `kill`: what there is, what it said, where its time went."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal, colours_on
+from fairlead_sdk.cli.ticks import shown_seconds
+from fairlead_sdk.records import LaunchRecord
+
+_LISTED = 100
+_QUIET_SECONDS = 0.5
+_ENDED = frozenset({"exited", "failed", "cancelled"})
+
+
+def ps(*, everything: bool, is_json: bool) -> int:
+    """List launches that run or hold something; with `everything` also those that ended."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        async with AsyncFairlead() as client:
+            launches = await client.launches.list(limit=_LISTED)
+        shown = [
+            launch
+            for launch in launches
+            if everything or launch.is_held or launch.state not in _ENDED
+        ]
+        if terminal.is_json:
+            await terminal.document({"launches": [launch.document for launch in shown]})
+        elif shown:
+            await terminal.text(_table(shown))
+        else:
+            terminal.say("nothing runs; `fairlead ps --all` lists what ended.")
+        return 0
+
+    return run(work, is_json=is_json)
+
+
+def _table(launches: Sequence[LaunchRecord]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    now = datetime.now(UTC)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for name in ("LAUNCH", "STATE", "AGE", "HELD FOR", "BRANCH", "COMMAND"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis" if name == "COMMAND" else "fold")
+    for launch in launches:
+        held = launch.expires_at - now if launch.expires_at and launch.is_held else None
+        table.add_row(
+            launch.launch_id,
+            _state(launch),
+            shown_seconds(max(0.0, (now - launch.created_at).total_seconds())),
+            shown_seconds(max(0.0, held.total_seconds())) if held is not None else "",
+            launch.branch,
+            " ".join(launch.arguments),
+            style="" if launch.state not in _ENDED else "dim",
+        )
+    is_coloured = colours_on(sys.stdout)
+    console = Console(
+        width=shutil.get_terminal_size((160, 24)).columns,
+        force_terminal=is_coloured,
+        no_color=not is_coloured,
+        highlight=False,
+        markup=False,
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def _state(launch: LaunchRecord) -> str:
+    if launch.exit is not None:
+        return f"{launch.state} {launch.exit.exit_code}"
+    if launch.failure is not None:
+        return f"{launch.state} {launch.failure.reason}"
+    return launch.state
+
+
+def logs(launch: str, *, follow: bool, cursor: str, is_json: bool) -> int:
+    """Replay a launch's output; with `follow` until it ends, else as far as it is there."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.records import OutputRecord
+
+        reached = cursor
+        async with AsyncFairlead() as client:
+            record = await find_launch(client, launch)
+            patience = None if follow or record.state in _ENDED else _QUIET_SECONDS
+            events = client.launches.events(record.launch_id, cursor=cursor)
+            try:
+                async with aclosing(events):
+                    while True:
+                        async with asyncio.timeout(patience):
+                            event = await anext(events, None)
+                        if event is None:
+                            return 0
+                        reached = event.cursor or reached
+                        if terminal.is_json:
+                            await terminal.document(event.document)
+                        elif isinstance(event.happening, OutputRecord):
+                            piece = event.happening
+                            stream = STDERR if piece.stream == "stderr" else STDOUT
+                            await terminal.output(stream, piece.content)
+            except TimeoutError:
+                await terminal.raw.drain()
+                terminal.say(f"it goes on: fairlead logs {record.launch_id} -f --cursor {reached}")
+                return 0
+            except asyncio.CancelledError:
+                terminal.say(f"go on with: fairlead logs {record.launch_id} -f --cursor {reached}")
+                raise
+
+    return run(work, is_json=is_json)
+
+
+def trace(launch: str, *, is_json: bool) -> int:
+    """Draw where a launch's time went."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.waterfall import waterfall, whole_trace
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        async with AsyncFairlead() as client:
+            record = await find_launch(client, launch)
+            found = await whole_trace(lambda: client.launches.trace(record.launch_id))
+        if terminal.is_json:
+            await terminal.document(found.document)
+            return 0
+        columns = shutil.get_terminal_size((120, 24)).columns
+        await terminal.text(waterfall(found, columns=columns, coloured=colours_on(sys.stdout)))
+        return 0
+
+    return run(work, is_json=is_json)
+
+
+def kill(launches: Sequence[str], *, is_json: bool) -> int:
+    """Cancel launches and release what they hold."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        async with AsyncFairlead() as client:
+            found = [await find_launch(client, text) for text in launches]
+            ended = [await client.launches.cancel(record.launch_id) for record in found]
+        if terminal.is_json:
+            await terminal.document({"launches": [record.document for record in ended]})
+        for record in ended:
+            terminal.say(f"{record.launch_id} is {record.state} and holds nothing.")
+        return 0
+
+    return run(work, is_json=is_json)

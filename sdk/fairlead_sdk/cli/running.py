@@ -1,0 +1,130 @@
+"""Running one command: signals, errors and exit statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.errors import (
+    DeadlineExceeded,
+    FairleadError,
+    Internal,
+    LaunchFailed,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
+
+FAILED = 1
+MESH_UNAVAILABLE = 69
+OUR_FAULT = 70
+NOT_PERMITTED = 77
+TIMED_OUT = 124
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+READER_GONE = 128 + signal.SIGPIPE
+_IMPORTED_SECONDS = 2.0
+
+
+def exit_status_of(error: FairleadError) -> int:
+    """Give the exit status (sysexits.h where it has one) for an error."""
+    match error:
+        case LaunchFailed(reason="internal"):
+            return OUR_FAULT
+        case LaunchFailed(reason=reason) if reason in {"no_host", "host_lost", "launch_lost"}:
+            return MESH_UNAVAILABLE
+        case LaunchFailed(reason=reason) if reason.endswith("_unavailable"):
+            return FAILED if reason == "isolation_unavailable" else MESH_UNAVAILABLE
+        case Unavailable():
+            return MESH_UNAVAILABLE
+        case Internal():
+            return OUR_FAULT
+        case Unauthenticated() | PermissionDenied():
+            return NOT_PERMITTED
+        case DeadlineExceeded():
+            return TIMED_OUT
+        case _:
+            return FAILED
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM: the first one ends the work in order, the second one at once."""
+
+    def __init__(self, *, task: asyncio.Future[int]) -> None:
+        self.status = 0
+        self.instead: Callable[[], None] | None = None
+        self._task = task
+
+    def install(self) -> None:
+        """Take the two signals."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._take, INTERRUPTED)
+        loop.add_signal_handler(signal.SIGTERM, self._take, TERMINATED)
+
+    def _take(self, status: int) -> None:
+        if self.status:
+            os._exit(status)
+        self.status = status
+        if self.instead is not None and status == INTERRUPTED:
+            self.instead()
+        else:
+            self._task.cancel()
+
+
+Work = Callable[[Terminal, Interrupts], Awaitable[int]]
+
+
+def run(work: Work, *, is_json: bool) -> int:
+    """Run a command's work and give its exit status; errors are told, not raised."""
+    terminal = Terminal(is_json=is_json)
+    try:
+        return asyncio.run(_supervised(work, terminal))
+    except FairleadError as error:
+        terminal.error(error)
+        return exit_status_of(error)
+    except BrokenPipeError:
+        return READER_GONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        terminal.error(
+            Internal(
+                f"Something is wrong in fairlead itself: {type(error).__name__}: {error}",
+                reason="internal",
+                remedy="FAIRLEAD_DEBUG=1 shows where; please report it.",
+            )
+        )
+        if os.environ.get("FAIRLEAD_DEBUG"):
+            raise
+        return OUR_FAULT
+
+
+async def _supervised(work: Work, terminal: Terminal) -> int:
+    started: asyncio.Future[Interrupts] = asyncio.get_running_loop().create_future()
+
+    async def working() -> int:
+        try:
+            status = await work(terminal, await started)
+        except FairleadError:
+            await terminal.raw.drain()
+            raise
+        await terminal.raw.drain()
+        return status
+
+    task = asyncio.ensure_future(working())
+    interrupts = Interrupts(task=task)
+    interrupts.install()
+    asyncio.get_running_loop().call_later(_IMPORTED_SECONDS, gc.enable)
+    started.set_result(interrupts)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not interrupts.status:
+            raise
+        return interrupts.status
+    finally:
+        terminal.status("")

@@ -1,0 +1,129 @@
+"""`fairlead up`, `down` and `doctor`: the stack on this machine, and what reaches one."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairlead_sdk.cli.running import (
+    FAILED,
+    Interrupts,
+    exit_status_of,
+    run,
+)
+from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.errors import FailedPrecondition, FairleadError
+from fairlead_sdk.git import run_git
+
+_OLDEST_GIT = (2, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; `status` is the exit status when it is wrong, else 0."""
+
+    check: str
+    status: int
+    detail: str
+    remedy: str = ""
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether there is nothing to do about it."""
+        return self.status == 0
+
+
+def stack(verb: str, *arguments: str, is_json: bool) -> int:
+    """Run a verb of the local stack in this interpreter."""
+    if importlib.util.find_spec("devstack") is None:
+
+        async def refuse(terminal: Terminal, interrupts: Interrupts) -> int:
+            raise FailedPrecondition(
+                "The local stack is not installed here.",
+                reason="stack_not_installed",
+                remedy="Run `make up` in a checkout of Fairlead, or `docker compose up`.",
+            )
+
+        return run(refuse, is_json=is_json)
+    try:
+        return subprocess.call([sys.executable, "-m", "devstack", verb, *arguments])  # noqa: S603
+    except KeyboardInterrupt:
+        return 130
+
+
+def doctor(*, is_json: bool) -> int:
+    """Look at what a client needs; for a person also at what a stack on this machine needs."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        findings = [_git(), *[finding async for finding in _mesh()], _webrtc()]
+        if terminal.is_json:
+            await terminal.document(
+                {
+                    "checks": [
+                        {
+                            "check": finding.check,
+                            "ok": finding.is_fine,
+                            "detail": finding.detail,
+                            "remedy": finding.remedy,
+                        }
+                        for finding in findings
+                    ]
+                }
+            )
+        else:
+            for line in _lines(findings):
+                await terminal.text(line)
+        return next((finding.status for finding in findings if finding.status), 0)
+
+    status = run(work, is_json=is_json)
+    if not is_json and importlib.util.find_spec("devstack") is not None:
+        status = stack("doctor", is_json=False) or status
+    return status
+
+
+def _lines(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        yield f"{'ok  ' if finding.is_fine else 'FAIL'} {finding.check:<8} {finding.detail}"
+        if finding.remedy:
+            yield f"     remedy: {finding.remedy}"
+
+
+def _git() -> Finding:
+    try:
+        text = run_git("--version").decode("utf-8", "replace").strip()
+    except FairleadError as error:
+        return Finding("git", FAILED, error.message, error.remedy)
+    version = tuple(int(part) for part in re.findall(r"[0-9]+", text)[:2])
+    if version < _OLDEST_GIT:
+        return Finding("git", FAILED, f"{text} is too old", "Install git 2.31 or newer.")
+    return Finding("git", 0, text)
+
+
+async def _mesh() -> AsyncIterator[Finding]:
+    from fairlead_sdk.client import FrontDoor
+    from fairlead_sdk.discovery import find_mesh
+
+    try:
+        mesh = find_mesh()
+    except FairleadError as error:
+        yield Finding("mesh", exit_status_of(error), error.message, error.remedy)
+        return
+    yield Finding("mesh", 0, f"{mesh.url}, found by {mesh.found_by}")
+    async with FrontDoor(url=mesh.url, api_key=mesh.api_key) as door:
+        for check, path in (("alive", "/healthz"), ("ready", "/readyz"), ("key", "/v1/hosts")):
+            try:
+                await door.get(path)
+            except FairleadError as error:
+                yield Finding(check, exit_status_of(error), error.message, error.remedy)
+                return
+            yield Finding(check, 0, "accepted" if check == "key" else "yes")
+
+
+def _webrtc() -> Finding:
+    if importlib.util.find_spec("aiortc") is None:
+        return Finding("forward", 0, "not installed: pip install 'fairlead-sdk[webrtc]'")
+    return Finding("forward", 0, "installed")

@@ -1,0 +1,240 @@
+"""The verbs of `fairlead` and their options. What a verb does is imported when it is used.
+
+The standard library parses: importing a richer parser costs more than a warm launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+USAGE = 2
+_ABOUT = "A git workspace, a sandbox to run in and a tunnel to reach it, in one round trip."
+_LAUNCH_ID = "Id of a launch, or its beginning."
+_LAUNCH = """Run a command on the repository here.
+
+Uncommitted and untracked files are included. The exit status is the command's.
+Without a command, workspace and sandbox are held for 30 minutes, for `exec` and
+`forward`, and the launch's id is printed."""
+_EXEC = """Run one more command in a held launch.
+
+What is piped in is its standard input; the exit status is the command's."""
+_FORWARD = """Lead a local port into a launch's sandbox.
+
+It stays until Ctrl-C."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Names an option's value once: `-o, --output FORMAT`, in every version of Python."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {action.metavar}"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says where a command belongs when it was put elsewhere."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments") and self.prog.endswith(" launch"):
+            message += "; the command goes after --"
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"fairlead: {message}\n")
+
+
+Run = Callable[[argparse.Namespace, list[str]], int]
+
+
+def _verb(
+    verbs: argparse._SubParsersAction[_Parser], name: str, run: Run, about: str, usage: str
+) -> _Parser:
+    parser = verbs.add_parser(
+        name,
+        help=about.splitlines()[0],
+        description=about,
+        usage=f"fairlead {name} [OPTIONS]{usage and ' '}{usage}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run, parser=parser)
+    return parser
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command line."""
+    parser = _Parser(
+        prog="fairlead",
+        description=_ABOUT,
+        usage="fairlead [OPTIONS] VERB ...",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="Print the version and leave.")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
+    _verb(verbs, "up", _up, "Start a stack on this machine; it stays until `fairlead down`.", "")
+    _verb(verbs, "down", _down, "Stop the stack on this machine.", "")
+    _verb(verbs, "doctor", _doctor, "Show what works here and what to do about the rest.", "")
+    _launch_options(_verb(verbs, "launch", _launch, _LAUNCH, "[PATH] [-- COMMAND...]"))
+    execute = _verb(verbs, "exec", _exec, _EXEC, "LAUNCH -- COMMAND...")
+    execute.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    execute.add_argument(
+        "-C", "--directory", metavar="DIR", default="", help="Directory in the workspace."
+    )
+    ps = _verb(verbs, "ps", _ps, "List launches that run or hold something.", "")
+    ps.add_argument("-a", "--all", action="store_true", help="Also what ended.")
+    logs = _verb(verbs, "logs", _logs, "Replay the output of a launch's command.", "LAUNCH")
+    logs.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    logs.add_argument("-f", "--follow", action="store_true", help="Stay until it ends.")
+    logs.add_argument("--cursor", metavar="CURSOR", default="", help="Go on after this position.")
+    trace = _verb(verbs, "trace", _trace, "Draw where a launch's time went.", "LAUNCH")
+    trace.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    kill = _verb(verbs, "kill", _kill, "Cancel launches and release what they hold.", "LAUNCH...")
+    kill.add_argument(
+        "launches", metavar="LAUNCH", nargs="+", help="Ids of launches, or their beginnings."
+    )
+    forward = _verb(verbs, "forward", _forward, _FORWARD, "LAUNCH [LOCAL:]PORT")
+    forward.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    forward.add_argument(
+        "ports", metavar="[LOCAL:]PORT", help="Port in the sandbox, and the one here."
+    )
+    for verb in verbs.choices.values():
+        verb.add_argument(
+            "-o",
+            "--output",
+            metavar="FORMAT",
+            choices=("text", "json"),
+            default="text",
+            help="How data are written to standard output: text or json.",
+        )
+    return parser
+
+
+def _launch_options(parser: _Parser) -> None:
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", default=".", help="A directory in a git repository."
+    )
+    parser.add_argument(
+        "--branch", metavar="NAME", default="", help="Branch of the workspace; else the one here."
+    )
+    parser.add_argument("--clean", action="store_true", help="Leave uncommitted changes at home.")
+    parser.add_argument("--keep", action="store_true", help="Hold everything after the command.")
+    parser.add_argument("--timing", action="store_true", help="Show the waterfall at the end.")
+    parser.add_argument(
+        "--isolation", metavar="TIER", default="", help="Isolation to have; else the host's best."
+    )
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=_seconds, help="End the command after this long."
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.001 <= seconds <= 31_536_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def run_verb(arguments: Sequence[str], command: list[str]) -> int:
+    """Parse and run; gives the exit status, or leaves with 2 where the usage is wrong."""
+    parser = make_parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.version:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"fairlead {version('fairlead-sdk')}\n")
+        return 0
+    if "run" not in chosen:
+        parser.print_help(sys.stderr)
+        return USAGE
+    run: Run = chosen.run
+    return run(chosen, command)
+
+
+def _is_json(chosen: argparse.Namespace) -> bool:
+    return bool(chosen.output == "json")
+
+
+def _require_command(chosen: argparse.Namespace, command: list[str]) -> None:
+    if not command or not command[0]:
+        chosen.parser.error("a command must follow after --")
+
+
+def _up(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.stack import stack
+
+    return stack("up", "--detach", is_json=_is_json(chosen))
+
+
+def _down(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.stack import stack
+
+    return stack("down", is_json=_is_json(chosen))
+
+
+def _doctor(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.stack import doctor
+
+    return doctor(is_json=_is_json(chosen))
+
+
+def _launch(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.launch import LaunchChoices, launch
+
+    if command:
+        _require_command(chosen, command)
+    choices = LaunchChoices(
+        path=chosen.path,
+        command=command,
+        branch=chosen.branch,
+        clean=chosen.clean,
+        keep=chosen.keep,
+        timing=chosen.timing,
+        isolation=chosen.isolation,
+        timeout=chosen.timeout,
+    )
+    return launch(choices, is_json=_is_json(chosen))
+
+
+def _exec(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.execution import execute
+
+    _require_command(chosen, command)
+    is_json = _is_json(chosen)
+    return execute(chosen.launch, command, directory=chosen.directory, is_json=is_json)
+
+
+def _ps(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.listing import ps
+
+    return ps(everything=chosen.all, is_json=_is_json(chosen))
+
+
+def _logs(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.listing import logs
+
+    is_json = _is_json(chosen)
+    return logs(chosen.launch, follow=chosen.follow, cursor=chosen.cursor, is_json=is_json)
+
+
+def _trace(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.listing import trace
+
+    return trace(chosen.launch, is_json=_is_json(chosen))
+
+
+def _kill(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.listing import kill
+
+    return kill(chosen.launches, is_json=_is_json(chosen))
+
+
+def _forward(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.forward import forward
+
+    return forward(chosen.launch, chosen.ports, is_json=_is_json(chosen))

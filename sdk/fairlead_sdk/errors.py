@@ -1,0 +1,189 @@
+"""The errors that a caller of the SDK meets: one class per kind, and a few by reason.
+
+A problem document's `reason` picks the class first, its HTTP status otherwise (RFC 9457).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class FairleadError(Exception):
+    """A sentence for a person (`message`), a machine-readable `reason` and a `remedy` that may be
+    empty.
+
+    `trace_id` names the trace of the failed request and is empty for errors found on this side;
+    `fields` are further facts, as text.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        remedy: str = "",
+        trace_id: str = "",
+        fields: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.remedy = remedy
+        self.trace_id = trace_id
+        self.fields: dict[str, str] = dict(fields or {})
+
+
+class InvalidArgument(FairleadError):
+    """The request can never succeed as it stands."""
+
+
+class NotFound(FairleadError):
+    """The named thing does not exist, or is not yours."""
+
+
+class AlreadyExists(FairleadError):
+    """Something else already has that name or key."""
+
+
+class FailedPrecondition(FairleadError):
+    """The thing exists, but its state does not allow this."""
+
+
+class PermissionDenied(FairleadError):
+    """The key is known and may not do this."""
+
+
+class Unauthenticated(FairleadError):
+    """The key is missing or not known."""
+
+
+class ResourceExhausted(FairleadError):
+    """A limit, a quota or a size bound was met."""
+
+
+class Unavailable(FairleadError):
+    """A part of the mesh is away; the same call may succeed later."""
+
+
+class DeadlineExceeded(FairleadError):
+    """The time that was allowed has passed."""
+
+
+class OutOfRange(FairleadError):
+    """A cursor points before what is still kept."""
+
+
+class Internal(FairleadError):
+    """A fault of Fairlead's own."""
+
+
+class MeshUnavailable(Unavailable):
+    """No mesh was found, or the one that was found does not answer."""
+
+
+class StreamLost(Unavailable):
+    """A stream broke and could not be taken up again within the retries."""
+
+
+class RepositoryError(InvalidArgument):
+    """The repository on this machine cannot be launched as it stands."""
+
+
+class LaunchFailed(FairleadError):
+    """A launch ended in `failed`; `step` names the step, or is empty when it was none of them."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        remedy: str = "",
+        step: str = "",
+        launch_id: str = "",
+        trace_id: str = "",
+    ) -> None:
+        super().__init__(
+            message,
+            reason=reason,
+            remedy=remedy,
+            trace_id=trace_id,
+            fields={"step": step, "launch_id": launch_id},
+        )
+        self.step = step
+        self.launch_id = launch_id
+
+
+class LaunchCancelled(FairleadError):
+    """A launch ended in `cancelled`, by somebody's wish or with its lease."""
+
+
+class LaunchNotFound(NotFound):
+    """No launch of yours has that id (any more)."""
+
+
+class LaunchNotHeld(FailedPrecondition):
+    """The launch holds no workspace and no sandbox (any more)."""
+
+
+class CursorGone(OutOfRange):
+    """Events or output after that cursor are no longer kept."""
+
+
+class IdempotencyConflict(AlreadyExists):
+    """The idempotency key was used before with another request."""
+
+
+class CommandFailed(FairleadError):
+    """A command ended with another exit code than 0, and `check` was asked for."""
+
+
+_BY_REASON: dict[str, type[FairleadError]] = {
+    "cursor_gone": CursorGone,
+    "idempotency_conflict": IdempotencyConflict,
+    "launch_not_found": LaunchNotFound,
+    "launch_not_held": LaunchNotHeld,
+}
+
+_BY_STATUS: dict[int, type[FairleadError]] = {
+    400: InvalidArgument,
+    401: Unauthenticated,
+    403: PermissionDenied,
+    404: NotFound,
+    408: DeadlineExceeded,
+    409: FailedPrecondition,
+    410: OutOfRange,
+    413: ResourceExhausted,
+    415: InvalidArgument,
+    422: InvalidArgument,
+    429: ResourceExhausted,
+    502: Unavailable,
+    503: Unavailable,
+    504: DeadlineExceeded,
+}
+
+_OWN_FIELDS = {"type", "title", "status", "detail", "reason", "remedy", "trace_id", "instance"}
+
+
+def error_from_problem(status: int, problem: Mapping[str, object]) -> FairleadError:
+    """Make the error that a problem document describes; an empty mapping gives one from `status`
+    alone.
+    """
+
+    def text(name: str) -> str:
+        value = problem.get(name)
+        return value if isinstance(value, str) else ""
+
+    reason = text("reason")
+    fallback = Internal if status >= 500 else InvalidArgument
+    kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, fallback)
+    return kind(
+        text("detail") or text("title") or f"The front door answered with status {status}.",
+        reason=reason or f"http_{status}",
+        remedy=text("remedy"),
+        trace_id=text("trace_id"),
+        fields={
+            name: value if isinstance(value, str) else str(value)
+            for name, value in problem.items()
+            if name not in _OWN_FIELDS and value is not None
+        },
+    )

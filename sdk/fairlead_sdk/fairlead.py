@@ -1,0 +1,222 @@
+"""The asynchronous client: find the mesh, launch a repository, run commands in it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from fairlead_sdk.client import FrontDoor, make_idempotency_key
+from fairlead_sdk.commands import AsyncCommands
+from fairlead_sdk.discovery import find_mesh
+from fairlead_sdk.errors import FairleadError, LaunchCancelled, LaunchFailed
+from fairlead_sdk.events import (
+    LaunchProvisioned,
+    LaunchSnapshot,
+    LaunchStopped,
+    LaunchWithdrawn,
+)
+from fairlead_sdk.executions import AsyncExecutions
+from fairlead_sdk.launches import AsyncLaunches, LaunchRequest
+from fairlead_sdk.records import Failure, LaunchRecord, Trace
+from fairlead_sdk.repository import Repository, read_repository
+from fairlead_sdk.sessions import AsyncSessions
+
+if TYPE_CHECKING:
+    from httpx2 import AsyncBaseTransport
+
+    from fairlead_sdk.forwarding import LocalPort
+
+RELEASE_SECONDS = 30.0
+
+
+class AsyncLaunch:
+    """A launch that holds a workspace and a sandbox."""
+
+    def __init__(
+        self,
+        *,
+        record: LaunchRecord,
+        launches: AsyncLaunches,
+        executions: AsyncExecutions,
+        sessions: AsyncSessions,
+        directory: str,
+    ) -> None:
+        self.record = record
+        self.commands = AsyncCommands(
+            executions=executions, sandbox_id=record.sandbox_id, directory=directory
+        )
+        self._launches = launches
+        self._sessions = sessions
+
+    @property
+    def launch_id(self) -> str:
+        """Id of the launch."""
+        return self.record.launch_id
+
+    async def cancel(self) -> LaunchRecord:
+        """End it and release what it holds."""
+        self.record = await self._launches.cancel(self.launch_id)
+        return self.record
+
+    async def renew(self, *, lease: float | None = None) -> LaunchRecord:
+        """Hold it for `lease` seconds from now, 30 minutes when absent."""
+        self.record = await self._launches.renew(self.launch_id, lease=lease)
+        return self.record
+
+    async def trace(self) -> Trace:
+        """Read its trace as far as it is there."""
+        return await self._launches.trace(self.launch_id)
+
+    def forward(
+        self, *, remote_port: int, local_port: int = 0
+    ) -> AbstractAsyncContextManager[LocalPort]:
+        """Lead a local port (0: a free one) to a port inside the sandbox."""
+        from fairlead_sdk.forwarding import forward
+
+        return forward(self._sessions, self.launch_id, remote_port, local_port)
+
+
+class AsyncFairlead:
+    """A client of one mesh. Use as an async context manager.
+
+    Without `url` the mesh is found as the command line finds it; see `discovery`. `transport`
+    replaces the HTTP library's own.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str = "",
+        api_key: str = "",
+        transport: AsyncBaseTransport | None = None,
+    ) -> None:
+        self._url = url
+        self._api_key = api_key
+        self._transport = transport
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> AsyncFairlead:
+        url, api_key = self._url, self._api_key
+        if not url:
+            mesh = find_mesh()
+            url, api_key = mesh.url, api_key or mesh.api_key
+        api_key = api_key or os.environ.get("FAIRLEAD_API_KEY", "")
+        door = await self._stack.enter_async_context(
+            FrontDoor(url=url, api_key=api_key, transport=self._transport)
+        )
+        self.launches = AsyncLaunches(door=door)
+        self.executions = AsyncExecutions(door=door)
+        self.sessions = AsyncSessions(door=door)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def launch(
+        self,
+        path: str | os.PathLike[str] = ".",
+        *,
+        branch: str = "",
+        clean: bool = False,
+        keep: bool = False,
+        lease: float | None = None,
+        isolation: str = "",
+    ) -> AsyncIterator[AsyncLaunch]:
+        """Launch the repository around `path`, uncommitted changes included unless `clean`.
+
+        The launch is cancelled at the end of the block unless `keep`. Raises `RepositoryError`,
+        `LaunchFailed`, `LaunchCancelled` and what the front door refuses.
+        """
+        repository = await asyncio.to_thread(read_repository, path, clean=clean)
+        request = LaunchRequest(branch=branch, keep=keep, lease=lease, isolation=isolation)
+        try:
+            record = await self._provisioned(repository, request)
+        finally:
+            await asyncio.to_thread(repository.close)
+        launch = AsyncLaunch(
+            record=record,
+            launches=self.launches,
+            executions=self.executions,
+            sessions=self.sessions,
+            directory=repository.directory,
+        )
+        try:
+            yield launch
+        finally:
+            if not keep:
+                await self._release(self.launches.cancel(record.launch_id))
+
+    async def trace(self, launch_id: str) -> Trace:
+        """Read a launch's trace as far as it is there."""
+        return await self.launches.trace(launch_id)
+
+    async def _provisioned(self, repository: Repository, request: LaunchRequest) -> LaunchRecord:
+        launch_id = ""
+        key = make_idempotency_key()
+        try:
+            async with aclosing(self.launches.start(repository, request, key=key)) as events:
+                async for event in events:
+                    match event.happening:
+                        case LaunchSnapshot(launch):
+                            launch_id = launch.launch_id
+                        case LaunchProvisioned(launch):
+                            return launch
+                        case LaunchStopped(failure):
+                            raise launch_failed(failure, launch_id)
+                        case LaunchWithdrawn(reason):
+                            raise launch_cancelled(reason, launch_id)
+        except FairleadError:
+            if launch_id:
+                await self._release(self.launches.cancel(launch_id))
+            raise
+        except BaseException:
+            await self._release(
+                self.launches.cancel(launch_id)
+                if launch_id
+                else self.launches.withdraw(repository, request, key=key)
+            )
+            raise
+        raise AssertionError("the events of a launch end with a terminal one, or raise")
+
+    async def _release(self, cancelling: Coroutine[object, object, object]) -> None:
+        """Cancel, even while we are being cancelled; what fails here the lease will reclaim."""
+        with contextlib.suppress(FairleadError, TimeoutError):
+            await asyncio.shield(_in_time(cancelling))
+
+
+def launch_failed(failure: Failure, launch_id: str) -> LaunchFailed:
+    """Make the error of a launch that ended in `failed`."""
+    return LaunchFailed(
+        failure.message or "The launch failed.",
+        reason=failure.reason or "internal",
+        remedy=failure.remedy,
+        step=failure.step,
+        launch_id=launch_id,
+    )
+
+
+def launch_cancelled(reason: str, launch_id: str) -> LaunchCancelled:
+    """Make the error of a launch that ended in `cancelled`."""
+    expired = reason == "lease_expired"
+    return LaunchCancelled(
+        "The launch's lease ran out." if expired else "The launch was cancelled.",
+        reason="lease_expired" if expired else "launch_cancelled",
+        remedy="Ask for a longer lease, or renew it." if expired else "",
+        fields={"launch_id": launch_id},
+    )
+
+
+async def _in_time(work: Coroutine[object, object, object]) -> None:
+    async with asyncio.timeout(RELEASE_SECONDS):
+        await work

@@ -1,0 +1,58 @@
+"""The help of every verb, as it was agreed on. `UPDATE_SNAPSHOTS=1` writes it anew."""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from fairlead_sdk.cli.app import main
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+VERBS = [
+    "up",
+    "down",
+    "doctor",
+    "launch",
+    "exec",
+    "ps",
+    "logs",
+    "trace",
+    "kill",
+    "forward",
+]
+
+
+def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main([*arguments, "--help"])
+    assert left.value.code == 0
+    return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_is_as_agreed(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    found = helped(capsys, *[verb][: bool(verb)])
+    snapshot = SNAPSHOTS / f"{verb or 'fairlead'}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        snapshot.write_text(found)
+    assert found == snapshot.read_text()
+
+
+def test_every_verb_has_a_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = helped(capsys).split("VERB\n")[1]
+    assert [line.split()[0] for line in listed.splitlines()] == VERBS
+    assert sorted(path.stem for path in SNAPSHOTS.iterdir()) == sorted([*VERBS, "fairlead"])
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out == f"fairlead {version('fairlead-sdk')}\n"
