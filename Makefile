@@ -1,0 +1,95 @@
+# Every verb is one line that calls a tool; what takes more is in scripts/ or in the package that it names.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+PY := $(BIN)/python
+RUN := .venv/run.stamp
+DEV := .venv/dev.stamp
+LOCKED := uv.lock pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml
+COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker-compose)
+STATE = $(or $(FAIRLEAD_STATE),.fairlead)
+CODE := services sdk tunnel tests scripts loadtests benchmarks
+PYTEST := $(BIN)/pytest -q
+
+REPO ?=
+CMD ?=
+ROOM ?= *
+NAME ?= launch
+USERS ?= 8
+TIME ?= 30s
+export CMD
+
+.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e fmt fmt-check lint \
+	types layers proto proto-check settings load bench bench-report images compose-up compose-down compose-test clean
+
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ Start
+setup: $(DEV) ## Install everything that is needed, also for tests, into .venv
+demo: $(RUN) ## Start a stack, launch REPO= with CMD= twice, stop; needs nothing before it
+	@$(PY) -m devstack demo $(if $(REPO),--repo "$(REPO)") $(if $(CMD),--cmd "$$CMD")
+up: $(RUN) ## Start a stack; it stays until `make down`
+	@$(PY) -m devstack up --detach
+down: $(RUN) ## Stop the stack of this checkout
+	@$(PY) -m devstack down
+logs: ## Follow the rooms' logs; ROOM=signalling narrows it
+	@tail -n 20 -F $(STATE)/logs/$(ROOM).log
+doctor: $(RUN) ## Say what this machine can do, and what to do about the rest
+	@$(PY) -m devstack doctor
+
+##@ Check
+check: fmt-check lint types layers proto-check test-unit ## Everything that takes seconds
+test: $(DEV) ## All tests that need no container engine
+	$(PYTEST) tests/unit tests/contract tests/e2e
+test-unit: $(DEV) ## Tests without sockets
+	$(PYTEST) tests/unit
+test-contract: $(DEV) ## One suite per port and per wire
+	$(PYTEST) tests/contract
+test-e2e: $(DEV) ## A whole stack, from outside
+	$(PYTEST) tests/e2e
+
+##@ Code
+fmt: $(DEV) ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix -q $(CODE); $(BIN)/ruff format $(CODE)
+fmt-check: $(DEV)
+	$(BIN)/ruff format --check $(CODE)
+lint: $(DEV) ## Lint
+	$(BIN)/ruff check $(CODE)
+types: $(DEV) ## Check types
+	$(BIN)/mypy
+layers: $(DEV) ## Check who imports whom
+	$(BIN)/lint-imports
+proto: $(DEV) ## Generate proto/gen from the .proto files
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.generate_proto
+settings: $(DEV) ## Write the settings table of docs/operating.md from the code
+	$(PY) -m scripts.settings_table
+proto-check: $(DEV) ## Lint the .proto files; generated is committed; nothing breaks
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.check_proto
+
+##@ Load
+load: $(DEV) ## Drive a stack with USERS= for TIME=; fails past a budget
+	$(PY) -m loadtests.run --users $(USERS) --time $(TIME)
+bench: $(DEV) ## Measure NAME= side by side; QUICK=1 for function only
+	$(PY) -m benchmarks.$(NAME)
+bench-report: $(DEV) ## Draw the recorded figures
+	$(PY) -m benchmarks.report
+
+##@ Ship
+images: ## Build the container images
+	$(COMPOSE) build
+compose-up: ## Start the stack in containers
+	$(COMPOSE) up -d --build
+compose-down: ## Stop it and remove its volumes
+	$(COMPOSE) down -v
+compose-test: $(DEV) ## Build, start, use, hurt and stop the stack in containers
+	$(PYTEST) tests/compose
+clean: ## Remove what was made here; a running stack is stopped first
+	@sh scripts/clean.sh
+
+$(RUN): $(LOCKED) scripts/setup.sh
+	@sh scripts/setup.sh run
+$(DEV): $(LOCKED) scripts/setup.sh
+	@sh scripts/setup.sh dev
