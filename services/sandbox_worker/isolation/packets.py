@@ -1,0 +1,63 @@
+"""Packets between the worker, the spawner and the inits: NUL-separated fields, one SEQPACKET
+message each.
+
+No field can hold a NUL: arguments, environment and paths may not, and numbers are decimal text.
+"""
+
+from __future__ import annotations
+
+import array
+import socket
+
+LARGEST = 384 * 1024
+"""Longest packet in bytes: 128 KiB of arguments, 128 KiB of environment and their frame fit."""
+
+DESCRIPTORS = 3
+"""Most descriptors that travel with one packet."""
+
+
+def pack(*fields: bytes) -> bytes:
+    """Join `fields`; the first one is the verb, so that no packet is empty (an empty one would look
+    like EOF).
+    """
+    return b"\0".join(fields)
+
+
+def unpack(packet: bytes) -> list[bytes]:
+    """Split a packet into its fields."""
+    return packet.split(b"\0")
+
+
+def number(value: int) -> bytes:
+    """Write a number as a field."""
+    return b"%d" % value
+
+
+def widen(link: socket.socket) -> None:
+    """Make room for the largest packet on this end; the kernel doubles the value and caps it at
+    wmem_max.
+    """
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
+
+
+def receive(link: socket.socket) -> tuple[list[bytes], list[int]] | None:
+    """Read one packet with its descriptors; None at end-of-file, which a reset also means.
+
+    The descriptors are close-on-exec. Not socket.recv_fds: it ignores its flags in Python 3.11.
+    """
+    width = array.array("i").itemsize
+    try:
+        packet, ancillary, _, _ = link.recvmsg(
+            LARGEST, socket.CMSG_SPACE(DESCRIPTORS * width), socket.MSG_CMSG_CLOEXEC
+        )
+    except (BlockingIOError, InterruptedError):
+        raise
+    except OSError:
+        return None
+    descriptors = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(content[: len(content) - len(content) % width])
+    if not packet:
+        return None
+    return unpack(packet), list(descriptors)

@@ -1,0 +1,154 @@
+"""A program's three pipes on the event loop, for every isolation that starts real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import struct
+import termios
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sandbox_worker.execution import MOST_RECORD_BYTES, Piece, Stream
+from sandbox_worker.execution_errors import StdinClosed
+
+_PIECES = 4
+"""Pieces taken from one pipe per read, so that the other one gets its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class FarEnds:
+    """The program's ends, in the order stdin, stdout, stderr."""
+
+    descriptors: tuple[int, int, int]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+class Pipes:
+    """The worker's ends: reads output without ever delaying the exit, and writes standard input."""
+
+    def __init__(self, *, stdin: bool) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[Stream, int] = {}
+        self._left: dict[Stream, int] = {}
+        self._wakeup = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._stdin: int | None = None
+        self._stdin_room: asyncio.Future[None] | None = None
+        far: list[int] = []
+        try:
+            if stdin:
+                near, self._stdin = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._stdin, False)
+                far.append(near)
+            else:
+                far.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            for stream in Stream:
+                self._open[stream], end = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(self._open[stream], False)
+                far.append(end)
+        except OSError:
+            for descriptor in far:
+                os.close(descriptor)
+            self.close()
+            raise
+        self.far = FarEnds(descriptors=(far[0], far[1], far[2]))
+
+    def end(self) -> None:
+        """Say that the program has ended: only what the pipes hold now is still read.
+
+        Whoever else keeps them open, a background process for one, may go on writing for ever.
+        """
+        if not self._ended.is_set():
+            for stream, descriptor in self._open.items():
+                held = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
+                self._left[stream] = struct.unpack("i", held)[0]
+            self._ended.set()
+            self._wakeup.set()
+
+    async def read(self) -> Sequence[Piece]:
+        """Wait for pieces of output; nothing means that the program has ended and all is read."""
+        while True:
+            self._wakeup.clear()
+            ended = self._ended.is_set()
+            pieces = [piece for stream in list(self._open) for piece in self._take(stream)]
+            if pieces or ended:
+                return pieces
+            for descriptor in self._open.values():
+                self._loop.add_reader(descriptor, self._wakeup.set)
+            try:
+                await self._wakeup.wait()
+            finally:
+                for descriptor in self._open.values():
+                    self._loop.remove_reader(descriptor)
+
+    async def write(self, content: bytes) -> int:
+        """Write some of `content` to standard input once there is room; raises StdinClosed."""
+        while (descriptor := self._stdin) is not None:
+            try:
+                return os.write(descriptor, content)
+            except BlockingIOError:
+                await self._until_stdin_room(descriptor)
+            except OSError as error:
+                self.close_stdin()
+                raise StdinClosed from error
+        raise StdinClosed
+
+    def close_stdin(self) -> None:
+        """Let the program read end-of-file."""
+        if self._stdin is not None:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = None
+        if self._stdin_room is not None and not self._stdin_room.done():
+            self._stdin_room.set_result(None)
+
+    def close(self) -> None:
+        """Close the worker's ends."""
+        self.close_stdin()
+        for stream in list(self._open):
+            self._shut(stream)
+
+    def _take(self, stream: Stream) -> list[Piece]:
+        pieces: list[Piece] = []
+        for _ in range(_PIECES):
+            most = min(MOST_RECORD_BYTES, self._left.get(stream, MOST_RECORD_BYTES))
+            if most == 0 or stream not in self._open:
+                break
+            try:
+                content = os.read(self._open[stream], most)
+            except BlockingIOError:
+                break
+            if not content:
+                self._shut(stream)
+                break
+            if stream in self._left:
+                self._left[stream] -= len(content)
+            pieces.append(Piece(stream=stream, content=content, written_at=time.time_ns()))
+            if len(content) < most:
+                break
+        return pieces
+
+    def _shut(self, stream: Stream) -> None:
+        descriptor = self._open.pop(stream)
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+    async def _until_stdin_room(self, descriptor: int) -> None:
+        self._stdin_room = self._loop.create_future()
+        self._loop.add_writer(descriptor, self._on_stdin_room)
+        try:
+            await self._stdin_room
+        finally:
+            self._stdin_room = None
+            if self._stdin == descriptor:
+                self._loop.remove_writer(descriptor)
+
+    def _on_stdin_room(self) -> None:
+        if self._stdin_room is not None and not self._stdin_room.done():
+            self._stdin_room.set_result(None)

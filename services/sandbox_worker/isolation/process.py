@@ -1,0 +1,161 @@
+"""Isolation tier 0, `process`: own session, resource limits, scrubbed environment, private
+directories.
+
+It is no boundary against hostile code: programs run as the worker's user, and see its files and its
+network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import socket
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from sandbox_worker.errors import IsolationFailed
+from sandbox_worker.isolation.init_link import InitEnclosure
+from sandbox_worker.isolation.packets import number
+from sandbox_worker.isolation.spawner_process import SpawnerProcess
+from sandbox_worker.isolation.strays import kill_strays
+from sandbox_worker.sandbox import Limits
+
+_CREATE_SECONDS = 10.0
+
+
+class ProcessIsolation:
+    """Makes enclosures of plain processes; an async context manager that owns the spawner."""
+
+    name = "process"
+
+    def __init__(self, *, private_root: Path, path: str, executor: Executor) -> None:
+        self._private_root = private_root
+        self._path = path
+        self._executor = executor
+        self._enclosures: dict[str, InitEnclosure] = {}
+        self._spawner = SpawnerProcess(gone=self._on_gone, lost=self._on_lost)
+
+    @property
+    def spawner_pid(self) -> int:
+        """The process id of the spawner."""
+        return self._spawner.pid
+
+    async def __aenter__(self) -> Self:
+        await self._spawner.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._spawner.__aexit__(*exception)
+        self._on_lost()
+
+    async def enclose(self, sandbox_id: str, limits: Limits) -> InitEnclosure:
+        """Fork an init; raises IsolationFailed."""
+        private = self._private_root / sandbox_id
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._executor, _make_private, private)
+        except OSError as error:
+            raise IsolationFailed(error.strerror or "its directories cannot be made") from error
+        held = Limits(
+            memory_bytes=limits.memory_bytes,
+            # The kernel counts a user's processes, not a sandbox's, and not at all for root.
+            processes=limits.processes if os.geteuid() != 0 else 0,
+            open_files=limits.open_files,
+            file_bytes=limits.file_bytes,
+        )
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        enclosure = InitEnclosure(
+            sandbox_id=sandbox_id,
+            link=near,
+            limits=held,
+            environment=self._environment(sandbox_id, private),
+            home=private / "home",
+            executor=self._executor,
+            kill=self._spawner.kill,
+            clear=lambda: loop.run_in_executor(self._executor, remove_tree, private),
+        )
+        self._enclosures[sandbox_id] = enclosure
+        try:
+            async with asyncio.timeout(_CREATE_SECONDS):
+                with far:
+                    try:
+                        await self._spawner.create(sandbox_id, _fields(held), far)
+                    except IsolationFailed:
+                        self._on_gone(sandbox_id)
+                        raise
+                await enclosure.ready()
+        except TimeoutError:
+            await enclosure.destroy()
+            raise IsolationFailed("its first process does not answer") from None
+        except BaseException:
+            await enclosure.destroy()
+            raise
+        return enclosure
+
+    async def clean(self) -> None:
+        """Kill and remove what earlier lives left; only before the first enclosure."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, self._clean)
+
+    def _clean(self) -> None:
+        if self._private_root.exists():
+            kill_strays({path.name for path in self._private_root.iterdir()})
+            remove_tree(self._private_root)
+
+    def _environment(self, sandbox_id: str, private: Path) -> Mapping[str, str]:
+        return {
+            "PATH": self._path,
+            "HOME": str(private / "home"),
+            "TMPDIR": str(private / "tmp"),
+            "LANG": "C.UTF-8",
+            "USER": _user(),
+            "FAIRLEAD_SANDBOX_ID": sandbox_id,
+        }
+
+    def _on_gone(self, sandbox_id: str) -> None:
+        enclosure = self._enclosures.pop(sandbox_id, None)
+        if enclosure is not None:
+            enclosure.on_gone()
+
+    def _on_lost(self) -> None:
+        """Let go of all inits: with their spawner dead they kill what is below them and end."""
+        for enclosure in list(self._enclosures.values()):
+            enclosure.on_spawner_lost()
+        self._enclosures.clear()
+
+
+def remove_tree(root: Path) -> None:
+    """Delete a directory, also where a program took away its own permissions; blocking."""
+    shutil.rmtree(root, ignore_errors=True)
+    if root.exists():
+        for folder, _, _ in os.walk(root):
+            with suppress(OSError):
+                os.chmod(folder, 0o700)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _make_private(private: Path) -> None:
+    for name in ("home", "tmp"):
+        (private / name).mkdir(mode=0o700, parents=True)
+
+
+def _fields(limits: Limits) -> list[bytes]:
+    values = {
+        b"memory": limits.memory_bytes,
+        b"processes": limits.processes,
+        b"files": limits.open_files,
+        b"file_size": limits.file_bytes,
+    }
+    return [name + b"=" + number(value) for name, value in values.items() if value] + [b"core=0"]
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return "fairlead"

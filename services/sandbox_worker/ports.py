@@ -1,0 +1,249 @@
+"""What the use cases need from outside: isolation, journals, records, trees and spans."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece, ProgramEnd
+from sandbox_worker.sandbox import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramOrder:
+    """What to start: `environment` comes on top of the enclosure's own variables.
+
+    `directory` is relative to the bound workspace, which must be bound when it is not empty.
+    """
+
+    execution_id: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: str
+    stdin: bool
+
+
+class Program(Protocol):
+    """A program that was started."""
+
+    async def read(self) -> Sequence[Piece]:
+        """Wait for output; return pieces of at most 64 KiB, in the order of each stream.
+
+        Nothing means that the program has ended and what its pipes held then has been read; a
+        background process that keeps them open does not delay this.
+        """
+        ...
+
+    @property
+    def end(self) -> ProgramEnd | None:
+        """How it ended; None while it runs."""
+        ...
+
+    async def write(self, content: bytes) -> int:
+        """Wait for room in standard input and write some of `content`; return how much.
+
+        Raises StdinClosed.
+        """
+        ...
+
+    def close_stdin(self) -> None:
+        """Let the program read end-of-file; again is harmless."""
+        ...
+
+    async def signal(self, number: int) -> None:
+        """Send a signal to its process group; nothing when it has ended."""
+        ...
+
+    async def expire(self, number: int) -> None:
+        """Signal its group; what is left of the group when the program ends is killed."""
+        ...
+
+    def close(self) -> None:
+        """Let go of its pipes."""
+        ...
+
+
+class Enclosure(Protocol):
+    """The processes of one sandbox, and their walls."""
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that this enclosure holds; what it cannot hold is 0."""
+        ...
+
+    async def bind(self, workspace: Path) -> None:
+        """Make a workspace the root of working directories."""
+        ...
+
+    async def start(self, order: ProgramOrder) -> Program:
+        """Start a program in a session of its own; returns once it runs.
+
+        Raises CommandNotFound, CommandNotExecutable, DirectoryOutside, DirectoryNotFound,
+        ProcessesExhausted, SandboxLost.
+        """
+        ...
+
+    async def connect(self, port: int) -> socket.socket | None:
+        """Connect to a TCP port on its loopback interface; None when nothing listens there.
+
+        Raises SandboxLost.
+        """
+        ...
+
+    async def gone(self) -> None:
+        """Wait until no process is left, for whatever reason."""
+        ...
+
+    async def destroy(self) -> None:
+        """Kill every process; returns when none is left. Again is harmless.
+
+        The programs that this kills have neither a code nor a signal as their end.
+        """
+        ...
+
+
+class Isolation(Protocol):
+    """A way to isolate; each host offers one or more."""
+
+    @property
+    def name(self) -> str:
+        """One of sandbox.ISOLATIONS."""
+        ...
+
+    async def enclose(self, sandbox_id: str, limits: Limits) -> Enclosure:
+        """Make a sandbox's first process and its private directories.
+
+        Raises IsolationFailed. Cancelled or failed, it leaves nothing behind.
+        """
+        ...
+
+    async def clean(self) -> None:
+        """Remove what enclosures of an earlier life of this host left."""
+        ...
+
+
+class JournalReader(Protocol):
+    """One watcher's place in a journal."""
+
+    async def read(self) -> Sequence[OutputRecord]:
+        """Return the next records that are there now; nothing when all have been read.
+
+        Raises CursorGone when the next one was dropped.
+        """
+        ...
+
+
+class Journal(Protocol):
+    """The output of one execution, on disk, bounded."""
+
+    async def append(self, pieces: Sequence[Piece]) -> None:
+        """Number `pieces` and keep them.
+
+        When the disk does not take them they and all later ones are dropped, so that what is kept
+        is always a true beginning; `complete` is False from then on.
+        """
+        ...
+
+    async def finish(self, exit_: Exit) -> bool:
+        """Keep the terminal record, once; says whether the disk has taken it."""
+        ...
+
+    @property
+    def last_sequence(self) -> int:
+        """Number of the last record; 0 when there is none."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether every piece was kept."""
+        ...
+
+    def reader(self, after: int) -> JournalReader:
+        """Return a reader that begins after record `after`; 0 for all that is kept."""
+        ...
+
+    async def remove(self) -> None:
+        """Delete it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptExecution:
+    """An execution of an earlier life; `exit` of it is None when the worker died under it."""
+
+    execution: Execution
+    journal: Journal
+
+
+class Journals(Protocol):
+    """Where journals are kept."""
+
+    async def open(self, execution: Execution) -> Journal:
+        """Make the journal of a starting execution; raises StorageUnavailable."""
+        ...
+
+    async def recover(self) -> Sequence[KeptExecution]:
+        """Return what earlier lives left, with torn tails cut."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRecord:
+    """What is kept on disk about a sandbox; `released_at` makes it a tombstone."""
+
+    sandbox_id: str
+    tenant: str
+    released_at: datetime | None = None
+
+
+class SandboxRecords(Protocol):
+    """Where it is kept that a sandbox exists or was released."""
+
+    async def put(self, record: SandboxRecord) -> None:
+        """Write or replace a record; raises StorageUnavailable."""
+        ...
+
+    async def remove(self, sandbox_id: str) -> None:
+        """Forget a sandbox."""
+        ...
+
+    async def all(self) -> Sequence[SandboxRecord]:
+        """Return all records; unreadable ones are dropped."""
+        ...
+
+
+class Trees(Protocol):
+    """The workspaces of this host."""
+
+    async def find(self, workspace_id: str) -> Path:
+        """Return the directory of a workspace; raises WorkspaceNotFound."""
+        ...
+
+
+class RunSpan(Protocol):
+    """The span of one execution."""
+
+    @property
+    def traceparent(self) -> str:
+        """Its W3C `traceparent`, for the program's environment; empty when nothing is traced."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """End the span: the program did not start."""
+        ...
+
+    def close(self, exit_: Exit) -> None:
+        """End the span with how the execution ended."""
+        ...
+
+
+class RunSpans(Protocol):
+    """Opens a span per execution."""
+
+    def open(self, *, execution_id: str, sandbox_id: str) -> RunSpan:
+        """Open `execution.run` below the caller's span."""
+        ...

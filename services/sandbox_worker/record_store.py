@@ -1,0 +1,134 @@
+"""One small file per sandbox: a key that was released, or whose worker died, stays used."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from chassis.ids import is_id
+from sandbox_worker.errors import HostBusy, StorageUnavailable
+from sandbox_worker.ports import SandboxRecord
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+_SUFFIX = ".json"
+
+
+class RecordStore:
+    """Keeps records below `root`, each replaced by rename."""
+
+    def __init__(self, *, root: Path, executor: Executor) -> None:
+        self._root = root
+        self._executor = executor
+        # Changes happen in the order of the calls: a tombstone is never overtaken by the
+        # record of the create that it ends.
+        self._turn = asyncio.Lock()
+
+    async def put(self, record: SandboxRecord) -> None:
+        try:
+            async with self._turn:
+                await self._run(lambda: self._put(record))
+        except OSError as error:
+            log.error("a sandbox record cannot be written", extra={"cause": error.strerror})
+            raise StorageUnavailable from error
+
+    async def remove(self, sandbox_id: str) -> None:
+        try:
+            async with self._turn:
+                await self._run(lambda: self._path(sandbox_id).unlink(missing_ok=True))
+        except OSError as error:
+            log.error("a sandbox record cannot be removed", extra={"cause": error.strerror})
+            raise StorageUnavailable from error
+
+    async def all(self) -> Sequence[SandboxRecord]:
+        return await self._run(self._all)
+
+    def _put(self, record: SandboxRecord) -> None:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        released_at = record.released_at.isoformat() if record.released_at else None
+        content = {"tenant": record.tenant, "released_at": released_at}
+        path = self._path(record.sandbox_id)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(content))
+        draft.rename(path)
+
+    def _all(self) -> list[SandboxRecord]:
+        records: list[SandboxRecord] = []
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in sorted(self._root.iterdir()):
+            try:
+                fields = json.loads(path.read_bytes())
+                released_at = fields["released_at"]
+                record = SandboxRecord(
+                    sandbox_id=path.stem,
+                    tenant=str(fields["tenant"]),
+                    released_at=datetime.fromisoformat(released_at) if released_at else None,
+                )
+            except (OSError, ValueError, KeyError, TypeError):
+                record = None
+            if record is None or path.suffix != _SUFFIX or not is_id("sbx", path.stem):
+                with suppress(OSError):
+                    path.unlink()
+            else:
+                records.append(record)
+        return records
+
+    def _path(self, sandbox_id: str) -> Path:
+        return self._root / f"{sandbox_id}{_SUFFIX}"
+
+    async def _run(self, work: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+class HostState:
+    """What the worker keeps about its host: a lock against a second worker, an epoch, a key for
+    ids.
+    """
+
+    def __init__(self, *, root: Path) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._root = root
+        self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise HostBusy from None
+
+    def next_epoch(self) -> int:
+        """Count the lives of this host's worker, from 1."""
+        path = self._root / "epoch"
+        epoch = int(path.read_text()) + 1 if path.exists() else 1
+        self._replace(path, str(epoch).encode())
+        return epoch
+
+    def id_key(self) -> bytes:
+        """Return 32 random bytes that stay the same on this disk; ids are derived with them."""
+        path = self._root / "id_key"
+        if not path.exists():
+            self._replace(path, secrets.token_bytes(32))
+        return path.read_bytes()
+
+    def close(self) -> None:
+        """Let another worker have the host."""
+        os.close(self._lock)
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        draft = path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.rename(path)

@@ -1,0 +1,254 @@
+"""The room's small rules: commands, paths, packets, tokens, records, settings, spans."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from chassis.errors import FairleadError
+from chassis.ids import random_id
+from sandbox_worker.errors import HostFull
+from sandbox_worker.execution import Command, Exit, ExitReason
+from sandbox_worker.isolation.packets import number, pack, unpack
+from sandbox_worker.port_tokens import PortTokens
+from sandbox_worker.ports import SandboxRecord
+from sandbox_worker.record_store import HostState, RecordStore
+from sandbox_worker.sandbox import Limits
+from sandbox_worker.sandboxes import Sandboxes
+from sandbox_worker.settings import Settings
+from sandbox_worker.tracing import TracedRuns, TracedSandboxes
+from sandbox_worker.trees import working_directory
+from tests.fakes.isolation import ScriptedIsolation
+from tests.fakes.sandbox_stores import HandClock, ListedTrees, MemoryRecords
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(arguments=()),
+        Command(arguments=("",)),
+        Command(arguments=("a",) * 4097),
+        Command(arguments=("a", "x" * 131_072)),
+        Command(arguments=("a\0",)),
+        Command(arguments=("a",), environment={"A": "x" * 65_536}),
+        Command(arguments=("a",), environment={"A": "\0"}),
+        Command(arguments=("a",), directory="\0"),
+        Command(arguments=("a",), timeout=0),
+        Command(arguments=("a",), timeout=86_401),
+    ],
+)
+def test_commands_that_nobody_could_run(command: Command) -> None:
+    with pytest.raises(FairleadError) as caught:
+        command.check()
+    assert caught.value.reason == "command_invalid"
+
+
+def test_the_largest_commands() -> None:
+    Command(arguments=("a",) * 4096).check()
+    Command(arguments=("a", "x" * 131_000), environment={"A": "x" * 65_000}).check()
+
+
+fields = st.lists(st.binary(max_size=20).filter(lambda field: b"\0" not in field), min_size=1)
+
+
+@given(fields)
+def test_packets_come_out_as_they_went_in(parts: list[bytes]) -> None:
+    assert unpack(pack(*parts)) == parts
+    assert int(unpack(pack(b"verb", number(-12)))[1]) == -12
+
+
+def test_working_directories_stay_below_their_root(tmp_path: Path) -> None:
+    root = tmp_path / "link"
+    real = tmp_path / "real"
+    (real / "a" / "b").mkdir(parents=True)
+    (tmp_path / "real-sibling").mkdir()
+    root.symlink_to(real)
+    (real / "loop").symlink_to("loop")
+    (real / "up").symlink_to("..")
+    assert working_directory(root, "") == root
+    assert working_directory(root, ".") == real
+    assert working_directory(root, "a/../a/b") == real / "a" / "b"
+    expected = {
+        "../real-sibling": "directory_outside",
+        "up": "directory_outside",
+        "up/real": None,
+        "/": "directory_outside",
+        "loop": "directory_not_found",
+    }
+    for directory, reason in expected.items():
+        if reason is None:
+            assert working_directory(root, directory) == real
+            continue
+        with pytest.raises(FairleadError) as caught:
+            working_directory(root, directory)
+        assert caught.value.reason == reason, directory
+
+
+def bench(clock: HandClock) -> Sandboxes:
+    return Sandboxes(
+        host_id="hst",
+        id_key=b"k" * 32,
+        isolations={"process": ScriptedIsolation(home=Path("/"))},
+        records=MemoryRecords(),
+        trees=ListedTrees(),
+        clock=clock,
+        most=1,
+        tombstone_seconds=60,
+    )
+
+
+@pytest.mark.asyncio
+async def test_port_tokens_live_for_half_a_minute() -> None:
+    clock = HandClock()
+    sandboxes = bench(clock)
+    tokens = PortTokens(sandboxes=sandboxes, clock=clock)
+    sandbox = await sandboxes.create(tenant="t", key="k", limits=Limits())
+    with pytest.raises(FairleadError):
+        tokens.open_port(tenant="other", sandbox_id=sandbox.sandbox_id, port=80)
+    early = tokens.open_port(tenant="t", sandbox_id=sandbox.sandbox_id, port=80)
+    clock.advance(29)
+    late = tokens.open_port(tenant="t", sandbox_id=sandbox.sandbox_id, port=81)
+    grant = tokens.redeem(early)
+    assert grant is not None
+    assert grant.port == 80
+    assert tokens.redeem(early) is None
+    clock.advance(30)
+    assert tokens.redeem(late) is None
+    await sandboxes.close()
+
+
+@pytest.mark.asyncio
+async def test_records_on_disk(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        store = RecordStore(root=tmp_path / "records", executor=executor)
+        live = SandboxRecord(sandbox_id=random_id("sbx"), tenant="t")
+        dead = SandboxRecord(
+            sandbox_id=random_id("sbx"), tenant="t", released_at=datetime(2026, 1, 1, tzinfo=UTC)
+        )
+        for record in (live, dead):
+            await store.put(record)
+        for name in ("x.json", f"{random_id('sbx')}.draft", f"{random_id('sbx')}.json"):
+            (tmp_path / "records" / name).write_text("{")
+        assert set(await store.all()) == {live, dead}
+        assert len(list((tmp_path / "records").iterdir())) == 2
+        await store.remove(live.sandbox_id)
+        assert await store.all() == [dead]
+    with ThreadPoolExecutor(4) as executor:
+        store = RecordStore(root=tmp_path / "records", executor=executor)
+        for _ in range(50):
+            # As when a release comes during the create: the last call is what stays.
+            await asyncio.gather(
+                store.put(SandboxRecord(sandbox_id=dead.sandbox_id, tenant="t")), store.put(dead)
+            )
+            assert await store.all() == [dead]
+    (tmp_path / "file").write_text("")
+    with ThreadPoolExecutor(1) as executor:
+        broken = RecordStore(root=tmp_path / "file", executor=executor)
+        with pytest.raises(FairleadError) as caught:
+            await broken.put(live)
+        assert caught.value.reason == "storage_unavailable"
+
+
+def test_the_host_keeps_its_key_and_counts_its_lives(tmp_path: Path) -> None:
+    first = HostState(root=tmp_path)
+    assert first.next_epoch() == 1
+    key = first.id_key()
+    with pytest.raises(FairleadError):
+        HostState(root=tmp_path)
+    first.close()
+    second = HostState(root=tmp_path)
+    assert second.next_epoch() == 2
+    assert second.id_key() == key
+    assert len(key) == 32
+    second.close()
+
+
+def test_settings_have_defaults_for_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    monkeypatch.delenv("FAIRLEAD_HOST_ROOT", raising=False)
+    monkeypatch.delenv("FAIRLEAD_HOST_ID", raising=False)
+    settings = Settings()
+    assert settings.host_root == Path("/state/fairlead/host")
+    assert settings.host_id.startswith("hst_")
+    assert settings.host_id == Settings().host_id
+
+
+def test_over_tcp_there_must_be_a_secret(tmp_path: Path) -> None:
+    with pytest.raises(FairleadError) as caught:
+        Settings(bind="127.0.0.1:0").rpc_secret()
+    assert caught.value.reason == "secret_required"
+    (tmp_path / "secret").write_text("s" * 43)
+    assert Settings(bind="127.0.0.1:0", secret_file=tmp_path / "secret").rpc_secret() == "s" * 43
+    assert Settings(bind="unix:/x").rpc_secret() is None
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(exporter: InMemorySpanExporter) -> TracerProvider:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider
+
+
+@pytest.mark.asyncio
+async def test_changes_of_sandboxes_are_spans(
+    provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    traced = TracedSandboxes(sandboxes=bench(HandClock()), tracer_provider=provider)
+
+    async def create(key: str) -> str:
+        sandbox = await traced.create(tenant="t", key=key, isolation="", limits=Limits(), lease=0)
+        return sandbox.sandbox_id
+
+    sandbox_id = await create("one")
+    with pytest.raises(HostFull):
+        await create("two")
+    with pytest.raises(FairleadError):
+        await traced.bind(tenant="t", sandbox_id=sandbox_id, workspace_id="x")
+    assert await traced.release(tenant="t", sandbox_id=sandbox_id)
+    spans = exporter.get_finished_spans()
+    assert [(span.name, span.status.status_code) for span in spans] == [
+        ("sandbox.create", StatusCode.UNSET),
+        ("sandbox.create", StatusCode.ERROR),
+        ("sandbox.bind", StatusCode.ERROR),
+        ("sandbox.release", StatusCode.UNSET),
+    ]
+    assert (spans[1].attributes or {})["error.type"] == "host_full"
+    assert (spans[3].attributes or {})["fairlead.sandbox.released"] is True
+
+
+def test_an_execution_is_one_span_from_start_to_exit(
+    provider: TracerProvider, exporter: InMemorySpanExporter
+) -> None:
+    runs = TracedRuns(tracer_provider=provider)
+    with provider.get_tracer("test").start_as_current_span("caller") as caller:
+        run = runs.open(execution_id="exe", sandbox_id="sbx")
+        failed = runs.open(execution_id="exe2", sandbox_id="sbx")
+    assert exporter.get_finished_spans()[0].name == "caller"
+    version, trace_id, span_id, _ = run.traceparent.split("-")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    run.close(Exit(reason=ExitReason.EXITED, last_sequence=1, ended_at=at, code=3))
+    failed.fail(HostFull(1))
+    _, span, other = exporter.get_finished_spans()
+    assert version == "00"
+    assert span.context is not None
+    assert int(trace_id, 16) == span.context.trace_id
+    assert int(span_id, 16) == span.context.span_id
+    assert span.parent is not None
+    assert span.parent.span_id == caller.get_span_context().span_id
+    assert (span.attributes or {})["fairlead.execution.code"] == 3
+    assert other.status.status_code is StatusCode.ERROR
