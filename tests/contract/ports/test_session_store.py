@@ -1,0 +1,158 @@
+"""What the session store and the gateway directory promise, for the fakes and for Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from chassis.errors import Unavailable
+from chassis.redis_client import open_redis
+from signalling.gateway import Gateway
+from signalling.redis_sessions import RedisGateways, RedisSessions
+from signalling.session import CloseReason, Session
+from signalling.session_ports import GatewayDirectory, SessionStore
+from tests.fakes.sessions import (
+    ANSWER,
+    OFFER,
+    START,
+    FakeGatewayDirectory,
+    FakeSessionStore,
+    ManualClock,
+)
+from tests.redis_fixture import RedisServer
+
+pytestmark = pytest.mark.asyncio
+
+
+@dataclass(frozen=True)
+class Stores:
+    sessions: SessionStore
+    gateways: GatewayDirectory
+
+
+@pytest_asyncio.fixture(params=["fake", "redis"])
+async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
+    if request.param == "fake":
+        yield Stores(FakeSessionStore(ManualClock()), FakeGatewayDirectory())
+        return
+    async with open_redis(request.getfixturevalue("redis_url")) as redis:
+        await redis.flushall()
+        yield Stores(RedisSessions(redis=redis), RedisGateways(redis=redis, lease_seconds=15))
+
+
+def opened(letter: str = "a") -> Session:
+    return Session(
+        session_id="ses_" + letter * 26,
+        tenant="default",
+        launch_id="lch_" + "a" * 26,
+        gateway_id="gtw_" + "a" * 26,
+        created_at=START,
+        expires_at=START,
+    )
+
+
+async def test_what_is_saved_is_read_again(stores: Stores) -> None:
+    session = opened()
+    assert await stores.sessions.get(session.session_id) is None
+    assert await stores.sessions.save(session, ttl_seconds=60)
+    assert await stores.sessions.get(session.session_id) == session
+    offered = session.with_offer(OFFER, traceparent="00-trace")
+    assert await stores.sessions.save(offered, ttl_seconds=60)
+    answered = offered.with_answer(ANSWER, expires_at=START)
+    assert await stores.sessions.save(answered, ttl_seconds=60)
+    assert await stores.sessions.get(session.session_id) == answered
+    closed = answered.closed(CloseReason.OFFER_FAILED, "a sentence")
+    assert await stores.sessions.save(closed, ttl_seconds=60)
+    assert await stores.sessions.get(session.session_id) == closed
+
+
+async def test_only_the_successor_is_written(stores: Stores) -> None:
+    session = opened()
+    offered = session.with_offer(OFFER)
+    assert not await stores.sessions.save(offered, ttl_seconds=60)
+    assert await stores.sessions.save(session, ttl_seconds=60)
+    other = replace(session, tenant="other")
+    assert not await stores.sessions.save(other, ttl_seconds=60)
+    assert await stores.sessions.save(offered, ttl_seconds=60)
+    assert not await stores.sessions.save(session.with_offer("another"), ttl_seconds=60)
+    assert await stores.sessions.get(session.session_id) == offered
+
+
+async def test_writing_the_same_again_succeeds(stores: Stores) -> None:
+    session = opened()
+    assert await stores.sessions.save(session, ttl_seconds=60)
+    assert await stores.sessions.save(session, ttl_seconds=60)
+
+
+async def test_of_many_writers_one_wins(stores: Stores) -> None:
+    session = opened()
+    await stores.sessions.save(session, ttl_seconds=60)
+    written = await asyncio.gather(
+        *(
+            stores.sessions.save(session.with_offer(f"offer {number}"), ttl_seconds=60)
+            for number in range(10)
+        )
+    )
+    assert written.count(True) == 1
+
+
+async def test_a_lost_record_is_written_only_when_that_is_asked_for(stores: Stores) -> None:
+    offered = opened().with_offer(OFFER)
+    assert not await stores.sessions.save(offered, ttl_seconds=60)
+    assert await stores.sessions.save(offered, ttl_seconds=60, restore=True)
+    assert await stores.sessions.get(offered.session_id) == offered
+    stale = replace(opened(), version=7)
+    assert not await stores.sessions.save(stale, ttl_seconds=60, restore=True)
+
+
+async def test_open_sessions_are_found_by_gateway_and_launch(stores: Stores) -> None:
+    one, two = opened("a"), opened("b")
+    elsewhere = replace(opened("c"), gateway_id="gtw_" + "z" * 26, launch_id="lch_" + "z" * 26)
+    for session in (two, one, elsewhere):
+        await stores.sessions.save(session, ttl_seconds=60)
+    assert list(await stores.sessions.of_gateway(one.gateway_id)) == [one, two]
+    assert list(await stores.sessions.of_launch(one.launch_id)) == [one, two]
+    await stores.sessions.save(one.closed(CloseReason.REQUESTED), ttl_seconds=60)
+    assert list(await stores.sessions.of_gateway(one.gateway_id)) == [two]
+    assert list(await stores.sessions.of_launch(one.launch_id)) == [two]
+    assert list(await stores.sessions.of_launch("lch_unknown")) == []
+
+
+async def test_gateways_are_listed_until_they_are_removed(stores: Stores) -> None:
+    one = Gateway("gtw_" + "a" * 26, START, capacity=4, sessions=1, channels=2, draining=True)
+    two = Gateway("gtw_" + "b" * 26, START)
+    for gateway in (two, one, one):
+        await stores.gateways.put(gateway)
+    assert list(await stores.gateways.list()) == [one, two]
+    await stores.gateways.remove(one.gateway_id)
+    await stores.gateways.remove(one.gateway_id)
+    assert list(await stores.gateways.list()) == [two]
+
+
+async def test_redis_forgets_after_the_time_to_live(redis: Redis) -> None:
+    store = RedisSessions(redis=redis)
+    session = opened()
+    await store.save(session, ttl_seconds=30)
+    for key in (
+        f"fairlead:session:{session.session_id}",
+        f"fairlead:gateway-sessions:{session.gateway_id}",
+        f"fairlead:launch-sessions:{session.launch_id}",
+    ):
+        assert 29_000 < await redis.pttl(key) <= 30_000
+    await RedisGateways(redis=redis, lease_seconds=15).put(Gateway("gtw_" + "a" * 26, START))
+    assert 14_000 < await redis.pttl("fairlead:gateway:gtw_" + "a" * 26) <= 15_000
+
+
+async def test_a_redis_that_is_away_is_a_typed_error(own_redis: RedisServer) -> None:
+    async with open_redis(own_redis.url) as redis:
+        own_redis.stop()
+        with pytest.raises(Unavailable) as caught:
+            await RedisSessions(redis=redis).get("ses_" + "a" * 26)
+        assert caught.value.reason == "redis_unavailable"
+        with pytest.raises(Unavailable):
+            await RedisGateways(redis=redis, lease_seconds=15).list()

@@ -1,0 +1,56 @@
+"""`python -m tests.contract.wire.channel_peer FOLDER`: all but the gateway, for one exchange.
+
+Signalling and the port door are Unix sockets in FOLDER, so that a gateway in another network
+namespace finds them; only the association crosses the network. Prints what it saw as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+
+from fairlead_sdk.forwarding import forward
+from tests.fakes.port_door import open_door, open_servers
+from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
+
+SECONDS = 40.0
+
+
+def candidates(description: str) -> list[str]:
+    """Return the addresses of a description's candidates, sorted."""
+    lines = description.splitlines()
+    return sorted({line.split()[4] for line in lines if line.startswith("a=candidate:")})
+
+
+async def exchange(signalling: ScriptedSignalling, port: int) -> dict[str, object]:
+    content = os.urandom(500_000)
+    async with forward(signalling, "lch_test", port) as local:
+        reader, writer = await asyncio.open_connection(local.host, local.port)
+        writer.write(content)
+        writer.write_eof()
+        echoed = await reader.read()
+        writer.close()
+        (wanted,) = signalling.wanted.values()
+        (answered,) = signalling.answers.values()
+    return {
+        "whole": echoed == content,
+        "offered": candidates(wanted.offer),
+        "answered": candidates(answered.answer),
+    }
+
+
+async def main(folder: str) -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        open_servers() as servers,
+        open_door(f"{folder}/door.sock") as door,
+        serve_signalling(door, f"unix:{folder}/signalling.sock") as signalling,
+    ):
+        await signalling.until(lambda: signalling.is_connected, SECONDS)
+        sys.stdout.write(json.dumps(await exchange(signalling, servers.echo)) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,97 @@
+"""The REST application over fakes, and a client whose requests carry a key."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from starlette.types import ASGIApp
+
+from signalling.api_keys import ApiKeys
+from signalling.event_stream import EventStreams
+from signalling.rest_api import RestParts, rest_application
+from signalling.tracing import HttpTracing
+from tests.fakes.answers import FakeAnswers
+from tests.fakes.front_door import (
+    FakeCheck,
+    FakeExecutions,
+    FakeLaunches,
+    FakeMesh,
+    FakeSessions,
+    FakeUploads,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Door:
+    """The application with everything behind it."""
+
+    app: ASGIApp
+    key: str
+    other_key: str
+    launches: FakeLaunches
+    executions: FakeExecutions
+    uploads: FakeUploads
+    check: FakeCheck
+    streams: EventStreams
+    spans: InMemorySpanExporter
+
+    @asynccontextmanager
+    async def client(self, key: str | None = None) -> AsyncIterator[httpx2.AsyncClient]:
+        """Return a client with the default tenant's key, another one, or with "" none."""
+        chosen = self.key if key is None else key
+        async with httpx2.AsyncClient(
+            transport=httpx2.ASGITransport(app=self.app),
+            base_url="http://fairlead",
+            headers={"Authorization": f"Bearer {chosen}"} if chosen else {},
+        ) as client:
+            yield client
+
+
+def make_door(state: Path, *, keep_alive_seconds: float = 15.0) -> Door:
+    """Build the application over fakes, with a key each for two tenants."""
+    keys = ApiKeys(state=state)
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    launches, executions, uploads = FakeLaunches(), FakeExecutions(), FakeUploads()
+    check, mesh = FakeCheck(), FakeMesh()
+    streams = EventStreams(keep_alive_seconds=keep_alive_seconds)
+    parts = RestParts(
+        launches=launches,
+        executions=executions,
+        uploads=uploads,
+        sessions=FakeSessions(),
+        hosts=mesh,
+        gateways=mesh,
+        checks={"redis": check},
+        answers=FakeAnswers(),
+    )
+    return Door(
+        app=rest_application(
+            parts,
+            keys=keys,
+            streams=streams,
+            traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
+        ),
+        key=keys.add("default"),
+        other_key=keys.add("other"),
+        launches=launches,
+        executions=executions,
+        uploads=uploads,
+        check=check,
+        streams=streams,
+        spans=exporter,
+    )
+
+
+LAUNCH = {
+    "source": {"project": "project", "commit": "a" * 40, "branch": "main"},
+    "command": {"arguments": ["pytest", "-q"]},
+}

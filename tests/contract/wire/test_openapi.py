@@ -1,0 +1,171 @@
+"""The OpenAPI document: it is exact, and no request that it allows or forbids gets a 500."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.contract.wire.front_door import Door, make_door
+
+EXAMPLES = 15
+BOUNDED = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@schemathesis.serializer("application/x-fairlead-pack")
+def pack(context: schemathesis.SerializationContext, value: object) -> bytes:
+    """Send a generated upload as it is."""
+    return value if isinstance(value, bytes) else str(value).encode(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Door:
+    return make_door(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def document(door: Door) -> dict[str, object]:
+    async def fetch() -> dict[str, object]:
+        async with door.client() as client:
+            found: dict[str, object] = (await client.get("/openapi.json")).json()
+            return found
+
+    return asyncio.run(fetch())
+
+
+def operations(document: dict[str, object]) -> list[tuple[str, str, dict[str, object]]]:
+    paths = document["paths"]
+    assert isinstance(paths, dict)
+    return [
+        (method, path, operation)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
+    assert sorted(f"{method.upper()} {path}" for method, path, _ in operations(document)) == [
+        "DELETE /v1/sessions/{session_id}",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /v1/executions/{execution_id}",
+        "GET /v1/executions/{execution_id}/output",
+        "GET /v1/gateways",
+        "GET /v1/hosts",
+        "GET /v1/launches",
+        "GET /v1/launches/{launch_id}",
+        "GET /v1/launches/{launch_id}/events",
+        "GET /v1/launches/{launch_id}/trace",
+        "GET /v1/sessions/{session_id}",
+        "POST /v1/executions/{execution_id}/signal",
+        "POST /v1/executions/{execution_id}/stdin",
+        "POST /v1/launches",
+        "POST /v1/launches/{launch_id}/cancel",
+        "POST /v1/launches/{launch_id}/renew",
+        "POST /v1/sandboxes/{sandbox_id}/executions",
+        "POST /v1/sessions",
+        "POST /v1/sessions/{session_id}/offer",
+        "POST /v1/snapshots",
+    ]
+
+
+def test_every_error_is_a_problem_document(document: dict[str, object]) -> None:
+    for method, path, operation in operations(document):
+        responses = operation["responses"]
+        assert isinstance(responses, dict)
+        for status, response in responses.items():
+            if int(status) >= 400:
+                content = response["content"]
+                assert list(content) == ["application/problem+json"], (method, path, status)
+                reference = content["application/problem+json"]["schema"]["$ref"]
+                assert reference == "#/components/schemas/Problem"
+        assert "422" not in responses
+        if path.startswith("/v1/"):
+            assert {"400", "401", "500", "503"} <= set(responses), (method, path)
+            assert operation["security"]
+        if method != "get":
+            parameters = operation["parameters"]
+            assert isinstance(parameters, list)
+            assert any(item["name"] == "Idempotency-Key" for item in parameters), (method, path)
+
+
+def test_every_reference_leads_somewhere(document: dict[str, object]) -> None:
+    components = document["components"]
+    assert isinstance(components, dict)
+    found: set[str] = set()
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                found.add(value["$ref"].removeprefix("#/components/schemas/"))
+            for item in value.values():
+                walk(item)
+        elif isinstance(value, list):
+            for item in value:
+                walk(item)
+
+    walk(document)
+    assert found <= set(components["schemas"])
+    assert {"EventAnswer", "OutputLine", "Problem"} <= found
+
+
+def test_the_docs_page_lists_the_operations_and_loads_nothing(
+    door: Door, document: dict[str, object]
+) -> None:
+    async def fetch() -> str:
+        async with door.client() as client:
+            return (await client.get("/docs")).text
+
+    page = asyncio.run(fetch())
+    for _, path, _ in operations(document):
+        assert path in page
+    assert "http" not in page.replace("http-equiv", "")
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+def test_no_request_gets_a_500_and_answers_conform(
+    door: Door, document: dict[str, object], mode: GenerationMode
+) -> None:
+    schema = schemathesis.openapi.from_dict(document)
+    schema.app = door.app
+    checks = [
+        not_a_server_error,
+        status_code_conformance,
+        content_type_conformance,
+        response_headers_conformance,
+        response_schema_conformance,
+    ]
+    tried = 0
+
+    def attempt(case: schemathesis.Case) -> None:  # type: ignore[type-arg]
+        nonlocal tried
+        tried += 1
+        case.call_and_validate(headers={"Authorization": f"Bearer {door.key}"}, checks=checks)
+
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok)
+        operation = found.ok()
+        takes_nothing = not (operation.definition.raw.get("parameters") or operation.body)
+        if mode is GenerationMode.NEGATIVE and takes_nothing:
+            continue  # there is nothing to get wrong
+        BOUNDED(given(case=operation.as_strategy(generation_mode=mode))(attempt))()
+    assert tried > EXAMPLES

@@ -1,0 +1,262 @@
+"""The two rooms of a fake host on the wire: gRPC servicers over the fakes of `tests.fakes.mesh`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+
+from fairlead.execution.v1 import execution_pb2, execution_pb2_grpc
+from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
+from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
+from signalling.execution_messages import from_command, to_execution, to_frame, to_timestamp
+from signalling.snapshot import Miss
+from signalling.snapshot_messages import from_source, from_tip, to_miss_reason, to_snapshot
+from tests.fakes.mesh import HOST, FakeWorkspaces
+from tests.fakes.worker import FakeWorker
+
+WORKSPACE_SERVICE = workspace_pb2.DESCRIPTOR.services_by_name["WorkspaceService"].full_name
+SANDBOX_SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
+
+
+class WorkspaceServer(workspace_pb2_grpc.WorkspaceServiceServicer):
+    """Serves a fake provisioner."""
+
+    def __init__(self, *, workspaces: FakeWorkspaces) -> None:
+        self._workspaces = workspaces
+        self.largest_chunk = 0
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add it to a server."""
+        workspace_pb2_grpc.add_WorkspaceServiceServicer_to_server(self, server)
+
+    async def MaterializeWorkspace(
+        self,
+        request: workspace_pb2.MaterializeWorkspaceRequest,
+        context: object,
+    ) -> workspace_pb2.MaterializeWorkspaceResponse:
+        made = await self._workspaces.materialize(
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            source=from_source(request.source),
+            branch=request.branch,
+            lease=request.lease.ToTimedelta(),
+        )
+        if isinstance(made, Miss):
+            return workspace_pb2.MaterializeWorkspaceResponse(
+                miss=workspace_pb2.Miss(
+                    reason=to_miss_reason(made.reason), wanted=made.wanted, tips=made.tips
+                )
+            )
+        return workspace_pb2.MaterializeWorkspaceResponse(
+            workspace=workspace_pb2.Workspace(
+                workspace_id=made.workspace_id,
+                branch=made.branch,
+                rung=workspace_pb2.RUNG_CHECKOUT,
+            )
+        )
+
+    async def ImportSnapshot(
+        self,
+        request_iterator: AsyncIterator[workspace_pb2.ImportSnapshotRequest],
+        context: object,
+    ) -> workspace_pb2.ImportSnapshotResponse:
+        first = (await anext(aiter(request_iterator))).open
+
+        async def chunks() -> AsyncIterator[bytes]:
+            async for frame in request_iterator:
+                self.largest_chunk = max(self.largest_chunk, len(frame.chunk))
+                yield frame.chunk
+
+        try:
+            snapshot = await self._workspaces.import_snapshot(
+                HOST,
+                tenant=first.tenant,
+                source=from_source(first.source),
+                tips=[from_tip(tip) for tip in first.tips],
+                chunks=chunks(),
+            )
+        finally:
+            # As `signalling.snapshot_grpc_api` says: a client that still writes loses the status.
+            async for _ in request_iterator:
+                pass
+        return workspace_pb2.ImportSnapshotResponse(snapshot=to_snapshot(snapshot))
+
+    async def GetWorkspace(
+        self, request: workspace_pb2.GetWorkspaceRequest, context: object
+    ) -> workspace_pb2.GetWorkspaceResponse:
+        count = await self._workspaces.count_changes(
+            HOST, tenant=request.tenant, workspace_id=request.workspace_id
+        )
+        return workspace_pb2.GetWorkspaceResponse(
+            workspace=workspace_pb2.Workspace(
+                workspace_id=request.workspace_id, changed_files=count
+            )
+        )
+
+    async def ListWorkspaces(
+        self, request: workspace_pb2.ListWorkspacesRequest, context: object
+    ) -> workspace_pb2.ListWorkspacesResponse:
+        held = self._workspaces.held.values()
+        return workspace_pb2.ListWorkspacesResponse(
+            workspaces=[workspace_pb2.Workspace(workspace_id=one.workspace_id) for one in held]
+        )
+
+    async def RenewWorkspace(
+        self, request: workspace_pb2.RenewWorkspaceRequest, context: object
+    ) -> workspace_pb2.RenewWorkspaceResponse:
+        await self._workspaces.renew(
+            HOST,
+            tenant=request.tenant,
+            workspace_id=request.workspace_id,
+            lease=request.lease.ToTimedelta(),
+        )
+        return workspace_pb2.RenewWorkspaceResponse()
+
+    async def ReleaseWorkspace(
+        self, request: workspace_pb2.ReleaseWorkspaceRequest, context: object
+    ) -> workspace_pb2.ReleaseWorkspaceResponse:
+        released = await self._workspaces.release(
+            HOST, tenant=request.tenant, key=request.idempotency_key
+        )
+        return workspace_pb2.ReleaseWorkspaceResponse(released=released)
+
+
+class SandboxServer(
+    sandbox_pb2_grpc.SandboxServiceServicer, execution_pb2_grpc.ExecutionServiceServicer
+):
+    """Serves a fake worker."""
+
+    def __init__(self, *, worker: FakeWorker) -> None:
+        self._worker = worker
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add both of its services to a server."""
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self, server)
+        execution_pb2_grpc.add_ExecutionServiceServicer_to_server(self, server)
+
+    async def CreateSandbox(
+        self, request: sandbox_pb2.CreateSandboxRequest, context: object
+    ) -> sandbox_pb2.CreateSandboxResponse:
+        made = await self._worker.create(
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            isolation=request.isolation,
+            lease=request.lease.ToTimedelta(),
+        )
+        return sandbox_pb2.CreateSandboxResponse(
+            sandbox=sandbox_pb2.Sandbox(sandbox_id=made.sandbox_id, isolation=made.isolation)
+        )
+
+    async def GetSandbox(
+        self, request: sandbox_pb2.GetSandboxRequest, context: object
+    ) -> sandbox_pb2.GetSandboxResponse:
+        return sandbox_pb2.GetSandboxResponse(
+            sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id)
+        )
+
+    async def ListSandboxes(
+        self, request: sandbox_pb2.ListSandboxesRequest, context: object
+    ) -> sandbox_pb2.ListSandboxesResponse:
+        held = self._worker.held.values()
+        return sandbox_pb2.ListSandboxesResponse(
+            sandboxes=[sandbox_pb2.Sandbox(sandbox_id=one.sandbox_id) for one in held]
+        )
+
+    async def BindWorkspace(
+        self, request: sandbox_pb2.BindWorkspaceRequest, context: object
+    ) -> sandbox_pb2.BindWorkspaceResponse:
+        await self._worker.bind(
+            HOST,
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            workspace_id=request.workspace_id,
+        )
+        return sandbox_pb2.BindWorkspaceResponse()
+
+    async def RenewSandbox(
+        self, request: sandbox_pb2.RenewSandboxRequest, context: object
+    ) -> sandbox_pb2.RenewSandboxResponse:
+        until = await self._worker.renew(
+            HOST,
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            lease=request.lease.ToTimedelta(),
+        )
+        return sandbox_pb2.RenewSandboxResponse(
+            sandbox=sandbox_pb2.Sandbox(expires_at=to_timestamp(until))
+        )
+
+    async def OpenPort(
+        self, request: sandbox_pb2.OpenPortRequest, context: object
+    ) -> sandbox_pb2.OpenPortResponse:
+        door = await self._worker.open_port(
+            HOST, tenant=request.tenant, sandbox_id=request.sandbox_id, port=request.port
+        )
+        return sandbox_pb2.OpenPortResponse(address=door.address, token=door.token)
+
+    async def ReleaseSandbox(
+        self, request: sandbox_pb2.ReleaseSandboxRequest, context: object
+    ) -> sandbox_pb2.ReleaseSandboxResponse:
+        released = await self._worker.release(
+            HOST, tenant=request.tenant, key=request.idempotency_key
+        )
+        return sandbox_pb2.ReleaseSandboxResponse(released=released)
+
+    async def StartExecution(
+        self, request: execution_pb2.StartExecutionRequest, context: object
+    ) -> execution_pb2.StartExecutionResponse:
+        execution = await self._worker.start(
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            sandbox_id=request.sandbox_id,
+            command=from_command(request.command),
+        )
+        return execution_pb2.StartExecutionResponse(execution=to_execution(execution))
+
+    async def GetExecution(
+        self, request: execution_pb2.GetExecutionRequest, context: object
+    ) -> execution_pb2.GetExecutionResponse:
+        execution = await self._worker.get(
+            HOST, tenant=request.tenant, execution_id=request.execution_id
+        )
+        return execution_pb2.GetExecutionResponse(execution=to_execution(execution))
+
+    async def WatchOutput(
+        self, request: execution_pb2.WatchOutputRequest, context: object
+    ) -> AsyncIterator[execution_pb2.WatchOutputResponse]:
+        async with self._worker.watch(
+            HOST,
+            tenant=request.tenant,
+            execution_id=request.execution_id,
+            after=request.after_sequence,
+        ) as frames:
+            async for frame in frames:
+                yield to_frame(frame)
+
+    async def WriteStdin(
+        self, request: execution_pb2.WriteStdinRequest, context: object
+    ) -> execution_pb2.WriteStdinResponse:
+        offset = await self._worker.write_stdin(
+            HOST,
+            tenant=request.tenant,
+            execution_id=request.execution_id,
+            offset=request.offset,
+            content=request.content,
+            close=request.close,
+        )
+        return execution_pb2.WriteStdinResponse(offset=offset)
+
+    async def SignalExecution(
+        self, request: execution_pb2.SignalExecutionRequest, context: object
+    ) -> execution_pb2.SignalExecutionResponse:
+        execution = await self._worker.signal(
+            HOST,
+            tenant=request.tenant,
+            execution_id=request.execution_id,
+            signal=request.signal,
+        )
+        return execution_pb2.SignalExecutionResponse(execution=to_execution(execution))

@@ -1,0 +1,159 @@
+"""The sandbox-worker's stores in memory, a clock that is set by hand, and spans that are lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sandbox_worker.errors import StorageUnavailable, WorkspaceNotFound
+from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece
+from sandbox_worker.ports import KeptExecution, SandboxRecord
+
+
+class HandClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self._seconds = 1000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._seconds)
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._seconds += seconds
+
+
+class MemoryRecords:
+    """Records in a dictionary; `fault` makes writes fail."""
+
+    def __init__(self, *records: SandboxRecord) -> None:
+        self.records = {record.sandbox_id: record for record in records}
+        self.fault = False
+
+    async def put(self, record: SandboxRecord) -> None:
+        if self.fault:
+            raise StorageUnavailable
+        self.records[record.sandbox_id] = record
+
+    async def remove(self, sandbox_id: str) -> None:
+        self.records.pop(sandbox_id, None)
+
+    async def all(self) -> Sequence[SandboxRecord]:
+        return list(self.records.values())
+
+
+class MemoryJournal:
+    """A journal in a list."""
+
+    def __init__(self) -> None:
+        self.records: list[OutputRecord] = []
+        self.exit: Exit | None = None
+        self.removed = False
+        self.full = False
+        self.complete = True
+
+    @property
+    def last_sequence(self) -> int:
+        return len(self.records)
+
+    async def append(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self.complete = self.complete and not self.full
+            if self.complete:
+                self.records.append(
+                    OutputRecord(
+                        sequence=len(self.records) + 1,
+                        stream=piece.stream,
+                        content=piece.content,
+                        written_at=piece.written_at,
+                    )
+                )
+
+    async def finish(self, exit_: Exit) -> bool:
+        if self.full:
+            return False
+        assert self.exit in (None, exit_)
+        self.exit = exit_
+        return True
+
+    def reader(self, after: int) -> MemoryReader:
+        return MemoryReader(journal=self, after=after)
+
+    async def remove(self) -> None:
+        self.removed = True
+
+
+class MemoryReader:
+    """Reads two records at a time."""
+
+    def __init__(self, *, journal: MemoryJournal, after: int) -> None:
+        self._journal = journal
+        self._after = after
+
+    async def read(self) -> Sequence[OutputRecord]:
+        found = self._journal.records[self._after : self._after + 2]
+        self._after += len(found)
+        return found
+
+
+class MemoryJournals:
+    """Journals in a dictionary."""
+
+    def __init__(self, *kept: KeptExecution) -> None:
+        self.journals: dict[str, MemoryJournal] = {}
+        self.kept = kept
+        self.full = False
+
+    async def open(self, execution: Execution) -> MemoryJournal:
+        if self.full:
+            raise StorageUnavailable
+        journal = MemoryJournal()
+        self.journals[execution.execution_id] = journal
+        return journal
+
+    async def recover(self) -> Sequence[KeptExecution]:
+        return self.kept
+
+
+@dataclass(slots=True)
+class ListedTrees:
+    """Workspaces by id."""
+
+    trees: dict[str, Path] = field(default_factory=dict)
+
+    async def find(self, workspace_id: str) -> Path:
+        if workspace_id not in self.trees:
+            raise WorkspaceNotFound(workspace_id)
+        return self.trees[workspace_id]
+
+
+class ListedSpan:
+    """Remembers how it was ended."""
+
+    def __init__(self, *, traceparent: str) -> None:
+        self.traceparent = traceparent
+        self.ends: list[Exit | Exception] = []
+
+    def fail(self, error: Exception) -> None:
+        self.ends.append(error)
+
+    def close(self, exit_: Exit) -> None:
+        self.ends.append(exit_)
+
+
+class ListedSpans:
+    """Remembers its spans."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, ListedSpan] = {}
+
+    def open(self, *, execution_id: str, sandbox_id: str) -> ListedSpan:
+        span = ListedSpan(traceparent=f"00-{execution_id}")
+        self.spans[execution_id] = span
+        return span

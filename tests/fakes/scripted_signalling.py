@@ -1,0 +1,160 @@
+"""Signalling as a gateway sees it: a real GatewayService over gRPC whose wishes a test scripts.
+
+It is also the three calls that the SDK's forwarding needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import grpc
+
+from chassis.ids import random_id
+from fairlead.gateway.v1 import gateway_pb2 as pb
+from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
+from tests.fakes.port_door import PortDoorFake
+
+_Context = grpc.aio.ServicerContext[pb.SynchronizeRequest, pb.SynchronizeResponse]
+
+
+class ScriptedSignalling(rpc.GatewayServiceServicer):
+    """Wants what `wanted` says; grants ports at `door`, or refuses those in `refusals`."""
+
+    def __init__(self, *, door: PortDoorFake) -> None:
+        self.door = door
+        self.wanted: dict[str, pb.SessionWanted] = {}
+        self.refusals: dict[int, pb.Refusal] = {}
+        self.hellos: list[pb.Hello] = []
+        self.heartbeats: list[pb.Heartbeat] = []
+        self.answers: dict[str, pb.SessionAnswered] = {}
+        self.changes: list[pb.SessionChanged] = []
+        self.ports: list[pb.PortWanted] = []
+        self.expiry = timedelta(seconds=20)
+        self.traceparent = ""
+        self.is_away = False
+        self._changed = asyncio.Condition()
+        self._orders: asyncio.Queue[pb.SynchronizeResponse | None] | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Say whether a gateway holds a stream."""
+        return self._orders is not None
+
+    # The generated stub knows only generators, grpc.aio also takes a coroutine that writes.
+    async def Synchronize(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[pb.SynchronizeRequest], context: _Context
+    ) -> None:
+        if self.is_away:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+        hello = await anext(aiter(request_iterator))
+        self.hellos.append(hello.hello)
+        orders: asyncio.Queue[pb.SynchronizeResponse | None] = asyncio.Queue()
+        self._orders = orders
+        reading = asyncio.create_task(self._read(request_iterator, orders))
+        try:
+            welcome = pb.Welcome(wanted=self.wanted.values(), heartbeat_seconds=1)
+            await context.write(pb.SynchronizeResponse(welcome=welcome))
+            await self._tell()
+            while (order := await orders.get()) is not None:
+                await context.write(order)
+        finally:
+            self._orders = None
+            reading.cancel()
+            await asyncio.wait((reading,))
+
+    async def _read(
+        self,
+        requests: AsyncIterator[pb.SynchronizeRequest],
+        orders: asyncio.Queue[pb.SynchronizeResponse | None],
+    ) -> None:
+        async for request in requests:
+            match request.WhichOneof("message"):
+                case "heartbeat":
+                    self.heartbeats.append(request.heartbeat)
+                case "answered":
+                    self.answers[request.answered.session_id] = request.answered
+                case "changed":
+                    self.changes.append(request.changed)
+                case "port_wanted":
+                    self.ports.append(request.port_wanted)
+                    orders.put_nowait(
+                        pb.SynchronizeResponse(port_granted=self._grant(request.port_wanted))
+                    )
+            await self._tell()
+        orders.put_nowait(None)
+
+    def _grant(self, wanted: pb.PortWanted) -> pb.PortGranted:
+        if refusal := self.refusals.get(wanted.port):
+            return pb.PortGranted(request_id=wanted.request_id, refusal=refusal)
+        door = pb.PortDoor(address=self.door.address, token=self.door.token(wanted.port))
+        return pb.PortGranted(request_id=wanted.request_id, door=door)
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, fact: Callable[[], bool], seconds: float = 15.0) -> None:
+        """Wait until `fact` holds, looking whenever a gateway said something."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(fact)
+
+    def drop_stream(self) -> None:
+        """End the gateway's stream."""
+        assert self._orders is not None
+        self._orders.put_nowait(None)
+
+    def unwant(self, session_id: str) -> None:
+        """Want a session no more, and say so."""
+        del self.wanted[session_id]
+        assert self._orders is not None
+        unwanted = pb.SessionUnwanted(session_id=session_id)
+        self._orders.put_nowait(pb.SynchronizeResponse(unwanted=unwanted))
+
+    def want(self, session_id: str, offer: str) -> None:
+        """Want a session, and say so when a gateway is there."""
+        wanted = pb.SessionWanted(session_id=session_id, offer=offer, traceparent=self.traceparent)
+        wanted.expires_at.FromDatetime(datetime.now(UTC) + self.expiry)
+        self.wanted[session_id] = wanted
+        if self._orders is not None:
+            self._orders.put_nowait(pb.SynchronizeResponse(wanted=wanted))
+
+    def closed(self, session_id: str) -> list[str]:
+        """Return the close reasons that were reported of a session."""
+        return [
+            change.close_reason
+            for change in self.changes
+            if change.session_id == session_id and not change.connected
+        ]
+
+    def is_up(self, session_id: str) -> bool:
+        """Say whether a session was reported as connected."""
+        return any(change.session_id == session_id and change.connected for change in self.changes)
+
+    async def open_session(self, launch_id: str) -> str:
+        return random_id("ses")
+
+    async def send_offer(self, session_id: str, sdp: str) -> str:
+        self.want(session_id, sdp)
+        await self.until(lambda: session_id in self.answers)
+        return self.answers[session_id].answer
+
+    async def close_session(self, session_id: str) -> None:
+        if session_id in self.wanted and self.is_connected:
+            self.unwant(session_id)
+
+
+@asynccontextmanager
+async def serve_signalling(door: PortDoorFake, address: str) -> AsyncIterator[ScriptedSignalling]:
+    """Serve scripted signalling at `address`, such as `unix:/path`."""
+    signalling = ScriptedSignalling(door=door)
+    server = grpc.aio.server()
+    rpc.add_GatewayServiceServicer_to_server(signalling, server)
+    server.add_insecure_port(address)
+    await server.start()
+    try:
+        yield signalling
+    finally:
+        await server.stop(0.5)

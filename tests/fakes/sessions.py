@@ -1,0 +1,151 @@
+"""Fakes of what sessions need: a clock that a test moves, a store, a directory, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from signalling.gateway import Gateway
+from signalling.launch import Launch, LaunchState
+from signalling.launch_errors import LaunchNotFound
+from signalling.session import Session
+from signalling.snapshot import PortDoor
+
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+class ManualClock:
+    """Both clocks stand still until the test moves them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return START + timedelta(seconds=self.seconds)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+class FakeSessionStore:
+    """Records in a dictionary; `forget` is a store that lost everything."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._records: dict[str, tuple[Session, float]] = {}
+
+    def forget(self) -> None:
+        self._records.clear()
+
+    async def get(self, session_id: str) -> Session | None:
+        record = self._records.get(session_id)
+        if record is None or record[1] <= self._clock.monotonic():
+            return None
+        return record[0]
+
+    async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
+        stored = await self.get(session.session_id)
+        if stored is None:
+            fits = session.version == 1 or restore
+        else:
+            fits = stored == session or stored.version == session.version - 1
+        if fits:
+            self._records[session.session_id] = (session, self._clock.monotonic() + ttl_seconds)
+        return fits
+
+    async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
+        return [found for found in await self._open() if found.gateway_id == gateway_id]
+
+    async def of_launch(self, launch_id: str) -> Sequence[Session]:
+        return [found for found in await self._open() if found.launch_id == launch_id]
+
+    async def _open(self) -> Sequence[Session]:
+        found = [await self.get(session_id) for session_id in sorted(self._records)]
+        return [session for session in found if session is not None and not session.is_closed]
+
+
+class FakeGatewayDirectory:
+    """Registrations in a dictionary, without leases."""
+
+    def __init__(self) -> None:
+        self._gateways: dict[str, Gateway] = {}
+
+    async def put(self, gateway: Gateway) -> None:
+        self._gateways[gateway.gateway_id] = gateway
+
+    async def remove(self, gateway_id: str) -> None:
+        self._gateways.pop(gateway_id, None)
+
+    async def list(self) -> Sequence[Gateway]:
+        return [self._gateways[gateway_id] for gateway_id in sorted(self._gateways)]
+
+
+class FakeReachedLaunches:
+    """Launches that a test puts there."""
+
+    def __init__(self) -> None:
+        self._launches: dict[tuple[str, str], Launch] = {}
+        self.opened: list[tuple[str, int]] = []
+
+    def put(self, tenant: str, launch: Launch) -> None:
+        self._launches[tenant, launch.launch_id] = launch
+
+    async def get(self, tenant: str, launch_id: str) -> Launch:
+        launch = self._launches.get((tenant, launch_id))
+        if launch is None:
+            raise LaunchNotFound(launch_id)
+        return launch
+
+    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
+        await self.get(tenant, launch_id)
+        self.opened.append((launch_id, port))
+        return PortDoor(address="unix:/door", token=bytes(32))
+
+
+def held_launch(launch_id: str = "lch_" + "a" * 26) -> Launch:
+    """Return a launch that runs and holds a workspace and a sandbox."""
+    return Launch(
+        launch_id=launch_id,
+        state=LaunchState.RUNNING,
+        created_at=START,
+        project="project",
+        commit="0" * 40,
+        branch="main",
+        arguments=("true",),
+        keep=False,
+        trace_id="0" * 32,
+        expires_at=START + timedelta(minutes=30),
+        host_id="hst_" + "a" * 26,
+        workspace_id="wsp_" + "a" * 26,
+        sandbox_id="sbx_" + "a" * 26,
+        isolation="process",
+    )
+
+
+def bare_launch(launch_id: str = "lch_" + "b" * 26) -> Launch:
+    """Return a launch that has no sandbox yet."""
+    return replace(
+        held_launch(launch_id), state=LaunchState.REQUESTED, workspace_id="", sandbox_id=""
+    )
+
+
+OFFER = "\r\n".join(
+    [
+        "v=0",
+        "o=- 1 2 IN IP4 127.0.0.1",
+        "s=-",
+        "t=0 0",
+        "a=group:BUNDLE 0",
+        "m=application 9 UDP/DTLS/SCTP webrtc-datachannel",
+        "c=IN IP4 0.0.0.0",
+        "a=mid:0",
+        "a=ice-ufrag:abcd",
+        "a=ice-pwd:abcdefghijklmnopqrstuvwx",
+        "a=fingerprint:sha-256 " + ":".join(["AB"] * 32),
+        "a=setup:actpass",
+        "a=candidate:1 1 udp 2130706431 127.0.0.1 40000 typ host",
+        "",
+    ]
+)
+ANSWER = OFFER.replace("a=setup:actpass", "a=setup:active")
