@@ -75,10 +75,20 @@ class RedisHosts:
     async def _read(self) -> None:
         with redis_errors():
             async with self._redis.pipeline(transaction=False) as pipeline:
+                pipeline.info("server")
                 for key in self._keys:
                     pipeline.hgetall(key)
-                answers = cast("list[dict[str, str]]", await pipeline.execute())
-        self._hosts = joined(dict(zip(self._keys, answers, strict=True)))
+                server, *answers = cast("list[dict[str, str]]", await pipeline.execute())
+        self._note_run(server["run_id"])
+        remembered = self._lost if self._clock.monotonic() < self._lost_until else {}
+        self._hosts = {**remembered, **joined(dict(zip(self._keys, answers, strict=True)))}
+
+    def _note_run(self, run_id: str) -> None:
+        """Remember the hosts of a Redis that was replaced by one which does not know them."""
+        if self._run_id and run_id != self._run_id:
+            self._lost = self._hosts
+            self._lost_until = self._clock.monotonic() + LEASE_SECONDS
+        self._run_id = run_id
 
     async def _try(self, reading: Awaitable[None]) -> None:
         try:
