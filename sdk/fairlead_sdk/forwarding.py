@@ -221,10 +221,11 @@ async def open_tunnel(
     Raises WebrtcMissing, ConnectTimeout, ConnectionFailed, and what `api` raises.
     """
     tunnel = await _load_tunnel()
+    gathering = asyncio.ensure_future(tunnel.offer())
     session_id = ""
     try:
-        session_id, offer = await _both(api, launch_id, tunnel)
-        answer = await api.send_offer(session_id, offer)
+        session_id = await api.open_session(launch_id)
+        answer = await api.send_offer(session_id, await gathering)
         try:
             async with asyncio.timeout(connect_seconds):
                 is_connected = await tunnel.connect(answer)
@@ -238,6 +239,8 @@ async def open_tunnel(
         finally:
             await forwarder.close()
     finally:
+        gathering.cancel()
+        await asyncio.wait((gathering,))
         await tunnel.close()
         if session_id:
             with contextlib.suppress(FairleadError, TimeoutError):
@@ -272,14 +275,3 @@ async def _load_tunnel() -> WebrtcTunnel:
     except ImportError as error:
         raise WebrtcMissing from error
     return WebrtcTunnel()
-
-
-async def _both(api: SessionApi, launch_id: str, tunnel: WebrtcTunnel) -> tuple[str, str]:
-    """Open the session and gather candidates at the same time."""
-    gathering = asyncio.ensure_future(tunnel.offer())
-    try:
-        session_id = await api.open_session(launch_id)
-        return session_id, await gathering
-    finally:
-        gathering.cancel()
-        await asyncio.wait((gathering,))

@@ -1,9 +1,14 @@
-"""A trace as a waterfall: one line a span, indented by parent, bars to scale."""
+"""A trace as a waterfall: one line a span, indented by parent, bars to scale.
+
+The calls between rooms are left out unless they failed: what they cost is the gap between the bars
+above and below. `-o json` has every span.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from fairlead_sdk.cli.ticks import shown_seconds
@@ -44,12 +49,14 @@ def waterfall(trace: Trace, *, columns: int, coloured: bool) -> str:
     }
     rows = [
         ("  " * depth + span.name + (" !" if span.failed else ""), span)
-        for span, depth in _in_order(trace.spans)
+        for span, depth in _in_order(_without_calls(trace.spans))
     ]
     service_width = max(len(service) for service in services)
     name_width = min(_LONGEST_NAME, max(len(name) for name, _ in rows))
     bar_width = max(_LEAST_BAR, columns - name_width - service_width - 13)
     count = f"{len(trace.spans)} span{'' if len(trace.spans) == 1 else 's'}"
+    if hidden := len(trace.spans) - len(rows):
+        count += f", {hidden} of them calls between rooms"
     lines = [f"trace {trace.trace_id}  {count}  {shown_seconds(total)}"]
     for name, span in rows:
         bar = _bar(span, began, total, bar_width)
@@ -75,6 +82,28 @@ def _bar(span: Span, began: datetime, total: float, width: int) -> str:
     eighths = max(1, round(min(length, width - offset) * 8))
     full, part = divmod(eighths, 8)
     return f"{' ' * offset}{'█' * full}{_PARTS[part].strip()}"[:width].ljust(width)
+
+
+def _without_calls(spans: Sequence[Span]) -> list[Span]:
+    """Leave out every call that is not the root and has not failed; its children move up."""
+    known = {span.span_id: span for span in spans}
+    hidden = {
+        span.span_id
+        for span in spans
+        if span.name.startswith("rpc.") and span.parent_span_id in known and not span.failed
+    }
+
+    def shown_parent(span: Span) -> str:
+        parent = span.parent_span_id
+        while parent in hidden:
+            parent = known[parent].parent_span_id
+        return parent
+
+    return [
+        replace(span, parent_span_id=shown_parent(span))
+        for span in spans
+        if span.span_id not in hidden
+    ]
 
 
 def _in_order(spans: Sequence[Span]) -> list[tuple[Span, int]]:

@@ -89,3 +89,25 @@ async def test_gives_what_there_is_when_time_is_up() -> None:
 )
 def test_durations_read_well(seconds: float, text: str) -> None:
     assert shown_seconds(seconds) == text
+
+
+def test_calls_between_rooms_are_left_out_unless_they_failed() -> None:
+    trace = documents.trace(
+        documents.span(1, 0, "rpc.LaunchService/Launch", "signalling", 0, 5),
+        documents.span(2, 1, "launch.run", "signalling", 1, 100),
+        documents.span(3, 2, "rpc.SandboxService/CreateSandbox", "signalling", 2, 30),
+        documents.span(4, 3, "rpc.SandboxService/CreateSandbox", "sandbox-worker", 4, 28),
+        documents.span(5, 4, "sandbox.create", "sandbox-worker", 5, 27),
+    )
+    lines = waterfall(read(trace), columns=100, coloured=False).splitlines()
+    assert "5 spans, 2 of them calls between rooms" in lines[0]
+    assert [line.split()[0] for line in lines[1:]] == [
+        "rpc.LaunchService/Launch",
+        "launch.run",
+        "sandbox.create",
+    ]
+    assert [len(line) - len(line.lstrip()) for line in lines[1:]] == [0, 2, 4]
+    trace["spans"][2]["failed"] = True  # type: ignore[index, call-overload]
+    assert "rpc.SandboxService/CreateSandbox !" in waterfall(
+        read(trace), columns=100, coloured=False
+    )
