@@ -107,7 +107,7 @@ def test_calls_between_rooms_are_left_out_unless_they_failed() -> None:
         "sandbox.create",
     ]
     assert [len(line) - len(line.lstrip()) for line in lines[1:]] == [0, 2, 4]
-    trace["spans"][2]["failed"] = True  # type: ignore[index, call-overload]
+    trace["spans"][2]["failed"] = True  # type: ignore[index]
     assert "rpc.SandboxService/CreateSandbox !" in waterfall(
         read(trace), columns=100, coloured=False
     )
