@@ -9,9 +9,7 @@ never touched and no hook runs.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.fast_import import ImportedTree, import_tree
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
+from fairlead_sdk.scratch import Scratch
 
 INLINE_LIMIT_BYTES = 256 * 1024
 TOTAL_LIMIT_BYTES = 1024**3
@@ -49,6 +48,7 @@ class Changes:
     pack: bytes
     directory: Path
     files: int
+    scratch: Scratch
 
     @property
     def objects(self) -> Path:
@@ -57,7 +57,7 @@ class Changes:
 
     def close(self) -> None:
         """Remove the temporary objects."""
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self.scratch.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,13 @@ class FileMoved(Exception):
 
 
 def collect_changes(
-    status: bytes, *, top: Path, objects: Path, commit: str, object_format: str
+    status: bytes,
+    *,
+    top: Path,
+    objects: Path,
+    commit: str,
+    object_format: str,
+    scratch: Scratch,
 ) -> Found:
     """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files.
 
@@ -87,7 +93,7 @@ def collect_changes(
         try:
             files = _looked_at(paths, top)
             _require_moderate(files)
-            return Found(_made(files, top, objects, commit, object_format), warnings)
+            return Found(_made(files, top, objects, commit, object_format, scratch), warnings)
         except FileMoved as moved:
             name = str(moved)
     raise RepositoryError(
@@ -166,9 +172,14 @@ def _require_moderate(files: list[ChangedFile]) -> None:
 
 
 def _made(
-    files: list[ChangedFile], top: Path, objects: Path, commit: str, object_format: str
+    files: list[ChangedFile],
+    top: Path,
+    objects: Path,
+    commit: str,
+    object_format: str,
+    scratch: Scratch,
 ) -> Changes | None:
-    directory = Path(tempfile.mkdtemp(prefix="fairlead-changes-"))
+    directory = scratch.make()
     try:
         imported = import_tree(
             _entries(files, top),
@@ -178,21 +189,27 @@ def _made(
             object_format=object_format,
         )
         if imported.tree == imported.base_tree:
-            shutil.rmtree(directory)
+            scratch.remove()
             return None
         pack = _thin_pack(directory, imported, commit)
     except GitFailed as failure:
-        shutil.rmtree(directory, ignore_errors=True)
+        scratch.remove()
         raise RepositoryError(
             f"git cannot store the changes: {failure.message.strip()}",
             reason="repository_unreadable",
             remedy="git fsck",
         ) from None
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        scratch.remove()
         raise
+    scratch.settle()
     return Changes(
-        tree=imported.tree, tip=imported.commit, pack=pack, directory=directory, files=len(files)
+        tree=imported.tree,
+        tip=imported.commit,
+        pack=pack,
+        directory=directory,
+        files=len(files),
+        scratch=scratch,
     )
 
 

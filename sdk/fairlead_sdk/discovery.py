@@ -1,7 +1,8 @@
 """Finding the mesh that a client on this machine talks to, without any setting where one runs here.
 
 In this order: `FAIRLEAD_URL`, `FAIRLEAD_STATE`, a live `.fairlead/` in this directory or above it,
-`$XDG_STATE_HOME/fairlead/current`.
+`$XDG_STATE_HOME/fairlead/current`. What is only come across must be this user's (or root's): the
+repository goes to whoever is believed here, and anybody can put a `.fairlead` into `/tmp`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def find_mesh(
             raise _nothing(f"No stack runs out of {named}, which FAIRLEAD_STATE names.")
         return Mesh(stack.url, key or stack.api_key(), f"FAIRLEAD_STATE ({named})")
     for place in _places(variables, directory):
-        stack = _live_stack(place)
+        stack = _own_stack(place)
         if stack is not None:
             return Mesh(stack.url, key or stack.api_key(), str(place))
     raise _nothing("No mesh was found on this machine, and FAIRLEAD_URL is not set.")
@@ -88,6 +89,14 @@ def _places(variables: Mapping[str, str], directory: Path | None) -> Iterator[Pa
     yield state / "fairlead" / "current"
 
 
+def _own_stack(place: Path) -> _Stack | None:
+    try:
+        owner = (place / "stack.json").stat().st_uid
+    except OSError:
+        return None
+    return _live_stack(place) if owner in (os.geteuid(), 0) else None
+
+
 def _live_stack(place: Path) -> _Stack | None:
     try:
         document = form.parse_object((place / "stack.json").read_bytes())
@@ -113,6 +122,9 @@ def _is_alive(pid: int) -> bool:
 def _key_of_local(url: str, variables: Mapping[str, str], directory: Path | None) -> str:
     """Give the key of a stack on this machine that listens at `url`, so that the URL suffices."""
     named = variables.get("FAIRLEAD_STATE", "").strip()
-    places = [Path(named)] if named else list(_places(variables, directory))
-    stacks = (_live_stack(place) for place in places)
+    stacks = (
+        [_live_stack(Path(named))]
+        if named
+        else [_own_stack(place) for place in _places(variables, directory)]
+    )
     return next((stack.api_key() for stack in stacks if stack is not None and stack.url == url), "")

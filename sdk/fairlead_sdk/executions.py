@@ -11,13 +11,14 @@ from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.errors import FailedPrecondition
+from fairlead_sdk.errors import FailedPrecondition, Unavailable
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.launches import Command
 from fairlead_sdk.records import ExecutionRecord, Exit, OutputRecord
 from fairlead_sdk.streams import resumed
 
 STDIN_PIECE_BYTES = 128 * 1024
+_STDIN_PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,32 @@ class AsyncExecutions:
         return form.number(answer, "offset")
 
     async def feed_stdin(self, execution_id: str, content: AsyncIterator[bytes]) -> None:
-        """Write everything, then close standard input; a program that stops reading is no error."""
+        """Write everything, then close standard input; a program that stops reading is no error.
+
+        A program that takes its time, or a mesh that is away, is tried again until it is cancelled:
+        input that ends half way, without its end-of-file, would leave the program waiting for ever.
+        """
         offset = 0
         try:
             async for piece in content:
                 for start in range(0, len(piece), STDIN_PIECE_BYTES):
                     part = piece[start : start + STDIN_PIECE_BYTES]
-                    await self.write_stdin(execution_id, part, offset=offset)
+                    await self._surely_write(execution_id, part, offset=offset)
                     offset += len(part)
-            await self.write_stdin(execution_id, b"", offset=offset, close=True)
+            await self._surely_write(execution_id, b"", offset=offset, close=True)
         except FailedPrecondition:
             # It ended, or closed its input: `head` does that.
             return
+
+    async def _surely_write(
+        self, execution_id: str, content: bytes, *, offset: int, close: bool = False
+    ) -> None:
+        while True:
+            try:
+                await self.write_stdin(execution_id, content, offset=offset, close=close)
+                return
+            except Unavailable:
+                await self._door.sleep(_STDIN_PAUSE_SECONDS)
 
     async def signal(self, execution_id: str, number: int) -> ExecutionRecord:
         """Send a signal to the execution's process group."""

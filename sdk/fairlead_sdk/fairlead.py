@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
 from fairlead_sdk.commands import AsyncCommands
 from fairlead_sdk.discovery import find_mesh
-from fairlead_sdk.errors import FairleadError, LaunchCancelled, LaunchFailed
+from fairlead_sdk.errors import FairleadError, LaunchCancelled, LaunchFailed, MeshUnavailable
 from fairlead_sdk.events import (
     LaunchProvisioned,
     LaunchSnapshot,
@@ -24,6 +24,7 @@ from fairlead_sdk.executions import AsyncExecutions
 from fairlead_sdk.launches import AsyncLaunches, LaunchRequest
 from fairlead_sdk.records import Failure, LaunchRecord, Trace
 from fairlead_sdk.repository import Repository, read_repository
+from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.sessions import AsyncSessions
 
 if TYPE_CHECKING:
@@ -138,12 +139,15 @@ class AsyncFairlead:
         The launch is cancelled at the end of the block unless `keep`. Raises `RepositoryError`,
         `LaunchFailed`, `LaunchCancelled` and what the front door refuses.
         """
-        repository = await asyncio.to_thread(read_repository, path, clean=clean)
         request = LaunchRequest(branch=branch, keep=keep, lease=lease, isolation=isolation)
+        scratch = Scratch()
         try:
+            repository = await asyncio.to_thread(
+                read_repository, path, clean=clean, scratch=scratch
+            )
             record = await self._provisioned(repository, request)
         finally:
-            await asyncio.to_thread(repository.close)
+            await asyncio.to_thread(scratch.close)
         launch = AsyncLaunch(
             record=record,
             launches=self.launches,
@@ -176,9 +180,11 @@ class AsyncFairlead:
                             raise launch_failed(failure, launch_id)
                         case LaunchWithdrawn(reason):
                             raise launch_cancelled(reason, launch_id)
-        except FairleadError:
+        except FairleadError as error:
             if launch_id:
                 await self._release(self.launches.cancel(launch_id))
+            elif isinstance(error, MeshUnavailable):  # it may be there, its answer was lost
+                await self._release(self.launches.withdraw(repository, request, key=key))
             raise
         except BaseException:
             await self._release(

@@ -13,6 +13,7 @@ from fairlead_sdk.changes import Changes, collect_changes
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.git import GitAnswer, finish_git, start_git
 from fairlead_sdk.project import project_of
+from fairlead_sdk.scratch import Scratch
 
 _FACTS = (
     "rev-parse",
@@ -76,8 +77,12 @@ class Repository:
             self.changes.close()
 
 
-def read_repository(path: str | os.PathLike[str], *, clean: bool = False) -> Repository:
+def read_repository(
+    path: str | os.PathLike[str], *, clean: bool = False, scratch: Scratch | None = None
+) -> Repository:
     """Read the repository around `path`; with `clean` the uncommitted changes stay at home.
+
+    Closing `scratch` gives the reading up, wherever it is.
 
     Raises `RepositoryError` with the reason `path_not_found`, `path_not_directory`,
     `not_a_repository`, `repository_bare`, `repository_empty`, `shallow_repository`,
@@ -110,6 +115,7 @@ def read_repository(path: str | os.PathLike[str], *, clean: bool = False) -> Rep
             objects=place_facts.objects,
             commit=place_facts.commit,
             object_format=place_facts.object_format,
+            scratch=scratch or Scratch(),
         )
         changes, warnings = found.changes, (*warnings, *found.warnings)
     return Repository(

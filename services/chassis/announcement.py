@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from redis.asyncio import Redis
-
-from chassis.redis_client import REDIS_AWAY
+from redis.exceptions import RedisError
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ _WITHDRAW_SECONDS = 1.0
 class Announcer:
     """Writes `payload()` to `key` every `period_seconds`, for `ttl_seconds`; removes it at the end.
 
-    While Redis is away it keeps trying each period and logs once. The hash has one more field,
+    While Redis is away, or refuses, it keeps trying each period and logs once. The hash has one more field,
     `announcer`, a random token of this object.
     """
 
@@ -64,7 +63,7 @@ class Announcer:
         try:
             async with asyncio.timeout(_WITHDRAW_SECONDS):
                 await self._redis.eval(_WITHDRAW, 1, self._key, self._token)
-        except (*REDIS_AWAY, TimeoutError):
+        except (RedisError, TimeoutError):
             log.debug("announcement not withdrawn", extra={"key": self._key})
 
     async def announce(self) -> bool:
@@ -74,7 +73,7 @@ class Announcer:
         try:
             async with asyncio.timeout(self._period_seconds):
                 await self._redis.eval(_ANNOUNCE, 1, self._key, str(self._ttl_milliseconds), *flat)
-        except (*REDIS_AWAY, TimeoutError) as error:
+        except (RedisError, TimeoutError) as error:
             if not self._away:
                 log.warning(
                     "announcement failed", extra={"key": self._key, "cause": type(error).__name__}

@@ -5,6 +5,7 @@ Commands are limited to those of Redis 6.2: no hash-field expiry, no FUNCTION, n
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -27,6 +28,11 @@ REDIS_AWAY = (
     exceptions.ReadOnlyError,
     exceptions.ClusterDownError,
 )
+
+
+# What a server that runs says when it takes no writes for now: it cannot save, lacks its replicas or
+# its master, or is busy with a script. In a script's error the word stands in the middle.
+_REFUSES_FOR_NOW = re.compile(r"\b(MISCONF|NOREPLICAS|MASTERDOWN|TRYAGAIN|BUSY)\b")
 
 
 class RedisUnavailable(Unavailable):
@@ -69,3 +75,7 @@ def redis_errors() -> Iterator[None]:
         yield
     except REDIS_AWAY as error:
         raise RedisUnavailable from error
+    except exceptions.ResponseError as error:
+        if _REFUSES_FOR_NOW.search(str(error)):
+            raise RedisUnavailable from error
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hmac
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -103,6 +104,7 @@ async def serve_grpc(
     services: Sequence[str],
     tracer_provider: TracerProvider,
     secret: str | None = None,
+    trusts_callers: bool = True,
     interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     grace_seconds: float = 5.0,
@@ -110,13 +112,13 @@ async def serve_grpc(
     """Serve on `bind` (`unix:/path`, mode 0600, or `host:port`, port 0 for any) while in the block.
 
     `register` adds the servicers, `services` are their full names for health and reflection. Order
-    of interception: tracing, error mapping, the secret, then `interceptors`. Raises
-    AddressNotBindable.
+    of interception: tracing, error mapping, the secret, then `interceptors`. Whoever does not trust
+    its callers links to their traces instead of continuing them. Raises AddressNotBindable.
     """
     check = [SecretCheck(secret=secret)] if secret is not None else []
     server = grpc.aio.server(
         interceptors=[
-            ServerTracing(tracer_provider=tracer_provider),
+            ServerTracing(tracer_provider=tracer_provider, trusts_callers=trusts_callers),
             ErrorMapping(),
             *check,
             *interceptors,
@@ -151,14 +153,16 @@ def _bind(server: grpc.aio.Server, bind: str) -> int:
     path = Path(bind.removeprefix("unix:").removeprefix("//")) if bind.startswith("unix:") else None
     if path is not None:
         _remove_stale_socket(path, bind)
+    # By the mask and not by chmod(2) afterwards: between the two, others could connect.
+    mask = os.umask(0o177) if path is not None else None
     try:
         port = server.add_insecure_port(bind)
     except RuntimeError as error:
         raise AddressNotBindable(bind, "it is in use or not allowed") from error
-    if path is None:
-        return port
-    path.chmod(0o600)
-    return 0
+    finally:
+        if mask is not None:
+            os.umask(mask)
+    return port if path is None else 0
 
 
 def _remove_stale_socket(path: Path, bind: str) -> None:

@@ -25,6 +25,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from chassis.rpc_wrapping import Request, Response, ServicerContext, wrapped
+from chassis.telemetry import links_to
 
 ATTRIBUTES = ("rpc.system", "rpc.method", "rpc.response.status_code")
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -57,10 +58,14 @@ class RpcSpan:
 
 
 class ServerTracing(grpc.aio.ServerInterceptor):
-    """Continues the caller's trace with a server span; health checks and reflection make none."""
+    """Opens a server span for each call; health checks and reflection make none.
 
-    def __init__(self, *, tracer_provider: trace.TracerProvider) -> None:
+    The caller's trace is continued, or where callers are not trusted only linked to.
+    """
+
+    def __init__(self, *, tracer_provider: trace.TracerProvider, trusts_callers: bool) -> None:
         self._tracer = tracer_provider.get_tracer("chassis.rpc")
+        self._trusts_callers = trusts_callers
 
     async def intercept_service(
         self,
@@ -73,11 +78,13 @@ class ServerTracing(grpc.aio.ServerInterceptor):
         if method is None or call.method.startswith("/grpc."):
             return method
         carrier = {key: str(value) for key, value in call.invocation_metadata or ()}
-        parent = _PROPAGATOR.extract(carrier, otel_context.Context())
+        caller = _PROPAGATOR.extract(carrier, otel_context.Context())
+        parent = caller if self._trusts_callers else otel_context.Context()
+        links = [] if self._trusts_callers else links_to(caller)
 
         @asynccontextmanager
         async def around(context: ServicerContext) -> AsyncIterator[Callable[[], None]]:
-            rpc = _start(self._tracer, call.method, SpanKind.SERVER, parent)
+            rpc = _start(self._tracer, call.method, SpanKind.SERVER, parent, links)
             token = otel_context.attach(trace.set_span_in_context(rpc.span, parent))
             try:
                 yield rpc.opened
@@ -229,13 +236,19 @@ class _StreamStream(grpc.aio.StreamStreamClientInterceptor):
 
 
 def _start(
-    tracer: trace.Tracer, path: str, kind: SpanKind, parent: otel_context.Context
+    tracer: trace.Tracer,
+    path: str,
+    kind: SpanKind,
+    parent: otel_context.Context,
+    links: Sequence[trace.Link] = (),
 ) -> RpcSpan:
     service, _, method = path.lstrip("/").partition("/")
     name = f"{service.rpartition('.')[2]}/{method}"
     attributes = {"rpc.system": "grpc", "rpc.method": f"{service}/{method}"}
     return RpcSpan(
-        tracer.start_span(f"rpc.{name}", context=parent, kind=kind, attributes=attributes)
+        tracer.start_span(
+            f"rpc.{name}", context=parent, kind=kind, attributes=attributes, links=links
+        )
     )
 
 

@@ -109,6 +109,12 @@ def remote_context(traceparent: str) -> Context:
     return _PROPAGATOR.extract({"traceparent": traceparent} if traceparent else {}, Context())
 
 
+def links_to(caller: Context) -> list[trace.Link]:
+    """Return the link to a caller whose trace is not continued; none when it has no trace."""
+    found = trace.get_current_span(caller).get_span_context()
+    return [trace.Link(found)] if found.is_valid else []
+
+
 def _session(endpoint: str) -> requests.Session:
     session = requests.Session()
     # A proxy from the environment cannot reach this machine's loopback.

@@ -12,7 +12,7 @@ from chassis.telemetry import remote_context
 from relay_gateway.ports import Association, Carrier, ChannelOpening, Stream
 from relay_gateway.session import WantedSession
 
-ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "fairlead.error.reason")
+ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "error.type")
 
 
 class _Spans:
@@ -35,7 +35,7 @@ class _Spans:
             try:
                 yield
             except FairleadError as error:
-                span.set_attribute("fairlead.error.reason", error.reason)
+                span.set_attribute("error.type", error.reason)
                 span.set_status(StatusCode.ERROR, error.reason)
                 raise
             except Exception:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,6 +46,17 @@ class Command:
     directory: str = ""
     stdin: bool = False
     timeout: float | None = None
+
+    def fingerprint(self) -> str:
+        """Return a text that is the same for the same command only."""
+        asked = [
+            self.arguments,
+            sorted(self.environment.items()),
+            self.directory,
+            self.stdin,
+            self.timeout,
+        ]
+        return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
     def check(self) -> None:
         """Raise CommandInvalid when no host could run this."""
@@ -106,7 +119,9 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One command inside a sandbox; `exit` is None while it runs."""
+    """One command inside a sandbox; `exit` is None while it runs, `fingerprint` that of its
+    command.
+    """
 
     execution_id: str
     sandbox_id: str
@@ -114,6 +129,7 @@ class Execution:
     arguments: tuple[str, ...]
     started_at: datetime
     exit: Exit | None = None
+    fingerprint: str = ""
 
 
 def _size(texts: tuple[str, ...] | list[str]) -> int:

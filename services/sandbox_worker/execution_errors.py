@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chassis.errors import (
+    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -18,6 +19,18 @@ class CommandInvalid(InvalidArgument):
     def __init__(self, sentence: str) -> None:
         super().__init__(
             sentence, reason="command_invalid", remedy="Correct the command and call again."
+        )
+
+
+class KeyConflict(AlreadyExists):
+    """The key belongs to an execution of another command."""
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(
+            "The idempotency key was used for a different command.",
+            reason="idempotency_conflict",
+            remedy="Use a new key for a new request.",
+            fields={"execution_id": execution_id},
         )
 
 

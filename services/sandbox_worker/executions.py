@@ -17,7 +17,7 @@ from sandbox_worker.execution import (
     Execution,
     ExitReason,
 )
-from sandbox_worker.execution_errors import ExecutionNotFound, SandboxFull
+from sandbox_worker.execution_errors import ExecutionNotFound, KeyConflict, SandboxFull
 from sandbox_worker.held_sandbox import HeldSandbox
 from sandbox_worker.owned_tasks import OwnedTasks, outcome
 from sandbox_worker.ports import Enclosure, Journals, ProgramOrder, RunSpan, RunSpans
@@ -68,8 +68,8 @@ class Executions:
     async def start(self, *, tenant: str, key: str, sandbox_id: str, command: Command) -> Execution:
         """Start a command, or return the execution that this key already means in this sandbox.
 
-        Raises CommandInvalid, SandboxNotFound, SandboxFull, StorageUnavailable, WorkerDraining and
-        what Enclosure.start raises. A caller that leaves does not stop the start.
+        Raises CommandInvalid, KeyConflict, SandboxNotFound, SandboxFull, StorageUnavailable,
+        WorkerDraining and what Enclosure.start raises. A caller that leaves does not stop it.
         """
         command.check()
         if len(key) > _LONGEST_KEY:
@@ -80,11 +80,11 @@ class Executions:
             else random_id("exe")
         )
         if execution_id in self._runs:
-            return self._run(tenant, execution_id).execution
+            return _same(self._run(tenant, execution_id).execution, command)
         starting = self._starting.get(execution_id)
         if starting is None:
             starting = self._begin(tenant, execution_id, sandbox_id, command)
-        return (await outcome(starting)).execution
+        return _same((await outcome(starting)).execution, command)
 
     def get(self, *, tenant: str, execution_id: str) -> Execution:
         """Return an execution; raises ExecutionNotFound."""
@@ -158,6 +158,7 @@ class Executions:
             tenant=tenant,
             arguments=command.arguments,
             started_at=self._clock.now(),
+            fingerprint=command.fingerprint(),
         )
         span = self._spans.open(execution_id=execution_id, sandbox_id=sandbox_id)
         starting = self._tasks.start(
@@ -231,3 +232,10 @@ class Executions:
     async def _forget(self, execution_id: str, run: Run) -> None:
         self._runs.pop(execution_id, None)
         await run.remove()
+
+
+def _same(execution: Execution, command: Command) -> Execution:
+    """Return what a key means, if it was used for this command."""
+    if execution.fingerprint not in ("", command.fingerprint()):
+        raise KeyConflict(execution.execution_id)
+    return execution

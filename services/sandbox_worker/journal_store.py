@@ -106,6 +106,7 @@ def _described(execution: Execution) -> bytes:
             "tenant": execution.tenant,
             "arguments": execution.arguments,
             "started_at": execution.started_at.isoformat(),
+            "fingerprint": execution.fingerprint,
         }
     ).encode()
 
@@ -121,4 +122,5 @@ def _execution(execution_id: str, description: bytes, exit_: Exit | None) -> Exe
         arguments=tuple(str(argument) for argument in fields["arguments"]),
         started_at=datetime.fromisoformat(fields["started_at"]),
         exit=exit_,
+        fingerprint=str(fields.get("fingerprint", "")),
     )

@@ -79,6 +79,11 @@ class Sandboxes:
         return len(self._held)
 
     @property
+    def draining(self) -> bool:
+        """Whether nothing more is created."""
+        return self._draining
+
+    @property
     def isolations(self) -> Sequence[str]:
         """The isolations of this host, weakest first."""
         return [name for name in ISOLATIONS if name in self._isolations]

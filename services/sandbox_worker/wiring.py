@@ -134,6 +134,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
                     "isolation": ",".join(sandboxes.isolations),
                     "sandboxes": str(sandboxes.count),
                     "capacity": str(settings.most_sandboxes),
+                    "draining": "1" if sandboxes.draining else "0",
                 },
             )
         )

@@ -93,7 +93,8 @@ class Executor:
         execution = await self._executions.start(
             place.host,
             tenant=tenant,
-            key=f"client {key}" if key else random_id("key"),
+            # A launch's own key is its id; one character more is what the worker takes.
+            key=f":{key}" if key else random_id("key"),
             sandbox_id=sandbox_id,
             command=command,
         )

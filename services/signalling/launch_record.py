@@ -57,7 +57,8 @@ class LaunchTimings:
     `working_lease` is what the host is asked for at least while steps or the command are under way,
     so that a short lease does not end under them; it is renewed as long as the command runs.
     `lease_grace` is what the host is asked for on top of a launch's lease, so that signalling is
-    the one to end it as long as it lives.
+    the one to end it as long as it lives. `release_later` is how long a release that was not
+    confirmed is tried again behind the launch's back.
     """
 
     upload_timeout: float = 120.0
@@ -66,6 +67,7 @@ class LaunchTimings:
     count_timeout: float = 5.0
     release_timeout: float = 10.0
     release_attempts: int = 3
+    release_later: float = 600.0
     working_lease: float = 600.0
     lease_grace: float = 15.0
     host_lost_after: float = 30.0

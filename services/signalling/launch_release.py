@@ -1,14 +1,15 @@
 """Gives back what a launch holds: bounded attempts, sandbox before workspace, channels beside them.
 
 A release goes by the launch's key, so it reaches what is still being made. What cannot be confirmed
-is reclaimed by the host when the lease ends.
+is tried again behind the launch's back, for as long as a room may take to come back; after that the
+host reclaims it when its lease ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from chassis.clock import Clock
 from chassis.errors import FairleadError
@@ -19,7 +20,10 @@ from signalling.live_launch import LiveLaunch
 from signalling.ports import Mesh
 
 _log = logging.getLogger(__name__)
-_UNCONFIRMED = "not confirmed; the host takes it back when its lease ends"
+_UNCONFIRMED = "not confirmed; it is tried again, and ends with its lease at the latest"
+
+Own = Callable[[Coroutine[object, object, None]], None]
+"""Runs work on nobody's time but the process's."""
 
 
 class LaunchRelease:
@@ -33,12 +37,14 @@ class LaunchRelease:
         steps: LaunchSteps,
         timings: LaunchTimings,
         clock: Clock,
+        own: Own,
     ) -> None:
         self._live = live
         self._mesh = mesh
         self._steps = steps
         self._timings = timings
         self._clock = clock
+        self._own = own
 
     async def release(self) -> None:
         """Give everything back."""
@@ -81,28 +87,41 @@ class LaunchRelease:
             self._undone(Step.WORKSPACE, began, confirmed=confirmed)
 
     async def _surely(self, step: Step, call: Callable[[], Awaitable[object]]) -> bool:
-        """Try a few times; say whether it was confirmed."""
+        """Try a few times; say whether it was confirmed. What was not goes on being tried."""
         pause = self._timings.retry_pause
         for attempt in range(1, self._timings.release_attempts + 1):
-            try:
-                async with asyncio.timeout(self._timings.release_timeout):
-                    await call()
+            if await self._confirmed(step, call):
                 return True
-            except (FairleadError, TimeoutError) as error:
-                _log.warning(
-                    "release failed",
-                    extra={
-                        "launch_id": self._live.launch_id,
-                        "step": step.value,
-                        "attempt": attempt,
-                        "reason": error.reason if isinstance(error, FairleadError) else "timeout",
-                    },
-                )
-            except Exception:
-                _log.exception("release failed unexpectedly", extra={"step": step.value})
             if attempt < self._timings.release_attempts:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, self._timings.retry_pause_limit)
+        self._own(self._insist(step, call))
+        return False
+
+    async def _insist(self, step: Step, call: Callable[[], Awaitable[object]]) -> None:
+        """Go on trying until the release is confirmed, or its time is over."""
+        ends = self._clock.monotonic() + self._timings.release_later
+        while self._clock.monotonic() < ends:
+            await asyncio.sleep(self._timings.retry_pause_limit)
+            if await self._confirmed(step, call):
+                return
+
+    async def _confirmed(self, step: Step, call: Callable[[], Awaitable[object]]) -> bool:
+        try:
+            async with asyncio.timeout(self._timings.release_timeout):
+                await call()
+            return True
+        except (FairleadError, TimeoutError) as error:
+            _log.warning(
+                "release failed",
+                extra={
+                    "launch_id": self._live.launch_id,
+                    "step": step.value,
+                    "reason": error.reason if isinstance(error, FairleadError) else "timeout",
+                },
+            )
+        except Exception:
+            _log.exception("release failed unexpectedly", extra={"step": step.value})
         return False
 
     def _undone(self, step: Step, began: float, *, confirmed: bool) -> None:

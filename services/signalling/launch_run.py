@@ -34,7 +34,7 @@ from signalling.launch import (
 )
 from signalling.launch_errors import HostLost
 from signalling.launch_record import LaunchTimings
-from signalling.launch_release import LaunchRelease
+from signalling.launch_release import LaunchRelease, Own
 from signalling.launch_request import LaunchRequest
 from signalling.launch_steps import LaunchBroken, LaunchSteps, failure_of, first_of
 from signalling.live_launch import LiveLaunch
@@ -66,6 +66,7 @@ class LaunchRun:
         uploads: Uploads,
         timings: LaunchTimings,
         clock: Clock,
+        own: Own,
     ) -> None:
         self._live = live
         self._mesh = mesh
@@ -75,7 +76,7 @@ class LaunchRun:
             live=live, mesh=mesh, uploads=uploads, timings=timings, clock=clock
         )
         self._release = LaunchRelease(
-            live=live, mesh=mesh, steps=self._steps, timings=timings, clock=clock
+            live=live, mesh=mesh, steps=self._steps, timings=timings, clock=clock, own=own
         )
 
     async def begin(self, request: LaunchRequest) -> None:

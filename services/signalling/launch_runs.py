@@ -76,6 +76,7 @@ class LaunchRuns:
             uploads=self._uploads,
             timings=self._timings,
             clock=self._clock,
+            own=self.own,
         )
         self._runs[live.launch_id] = run
         return run

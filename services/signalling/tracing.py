@@ -1,12 +1,17 @@
-"""The server span of an HTTP request: `rest.<METHOD> <route>`, in the caller's trace."""
+"""The server span of an HTTP request: `rest.<METHOD> <route>`, the root of a trace of ours.
+
+The caller's trace is linked to and not continued: otherwise a tenant could write into the trace of
+another one, and read it, by naming its id.
+"""
 
 from __future__ import annotations
 
+from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider, use_span
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chassis.telemetry import remote_context
+from chassis.telemetry import links_to, remote_context
 
 ATTRIBUTES = ("http.request.method", "http.route", "http.response.status_code")
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
@@ -26,9 +31,11 @@ class HttpTracing:
             await self._app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        caller = remote_context(Headers(scope=scope).get("traceparent", ""))
         span = self._tracer.start_span(
             f"rest.{method}",
-            context=remote_context(Headers(scope=scope).get("traceparent", "")),
+            context=Context(),
+            links=links_to(caller),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method},
         )

@@ -107,6 +107,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                     register=register_public,
                     services=[*LAUNCH_SERVICES, SESSION_SERVICE],
                     tracer_provider=provider,
+                    trusts_callers=False,
                     interceptors=[KeyCheck(keys=keys)],
                     grace_seconds=_STOP_SECONDS,
                 )

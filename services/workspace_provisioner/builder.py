@@ -73,8 +73,10 @@ class Builder:
             return await self._lacking(source)
         finally:
             if not placed:
-                await self._trees.discard(workspace_id)
-                self._on_discard()
+                try:
+                    await self._trees.discard(workspace_id)
+                finally:
+                    self._on_discard()
         log.info("workspace materialized", extra={"workspace_id": workspace_id})
         return made
 

@@ -22,7 +22,7 @@ def move_to_trash(path: Path, trash: Path) -> bool:
     """Rename a file or directory into the trash; False when there is none."""
     try:
         path.rename(trash / f"{path.name[:60]}.{secrets.token_hex(8)}")
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
     return True
 

@@ -111,14 +111,17 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Put a file in place so that after a crash there is the old one or the new one, whole."""
+def write_whole(path: Path, content: bytes, *, durably: bool = False) -> None:
+    """Put a file in place so that, whenever this process is killed, there is the old one or the
+    whole new one; with `durably`, also when the power fails.
+    """
     draft = path.with_name(f".{path.name}.tmp")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(descriptor, content)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        if durably:
+            os.fsync(descriptor)
     draft.rename(path)
-    sync_directory(path.parent)
+    if durably:
+        sync_directory(path.parent)

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_OUTPUT_BYTES = 64 * 1024 * 1024
 # Content of a client or of a sandbox must never make the host run or reach anything: no hooks, no
 # file system monitor, no filters (they need configuration that only we write), no protocol.
 _CONFIG = {
@@ -135,7 +134,6 @@ class Git:
             stderr=complaints,
             start_new_session=True,
             umask=0o022,
-            limit=_OUTPUT_BYTES,
         )
         try:
             yield process

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workspace_provisioner.file_deletion import move_to_trash
-from workspace_provisioner.file_layout import Layout, sync_directory, write_durably
+from workspace_provisioner.file_layout import Layout, sync_directory, write_whole
 from workspace_provisioner.file_work import FileWork
 from workspace_provisioner.git_command import Git, GitTimedOut, Place
 from workspace_provisioner.git_quarantine import GitQuarantine, Intake
@@ -128,8 +128,8 @@ class GitStores:
             exclusive=lambda: self._exclusive(key),
             settle=self._settle,
         )
-        await quarantine.open()
         try:
+            await quarantine.open()
             yield quarantine
         finally:
             await quarantine.close()
@@ -157,7 +157,8 @@ class GitStores:
         if len(new) >= _LOOSE_REFS:
             await self._git.run("pack-refs", "--all", "--prune", place=Place(store))
         record = store / "snapshots" / f"{snapshot.snapshot_id}.json"
-        await self._files.run(write_durably, record, json.dumps(as_record(snapshot)).encode())
+        content = json.dumps(as_record(snapshot)).encode()
+        await self._files.run(write_whole, record, content, durably=True)
         promises.commits.update(snapshot.commits)
         if snapshot.changes_tree:
             promises.trees.add(snapshot.changes_tree)

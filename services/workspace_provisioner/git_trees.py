@@ -37,8 +37,9 @@ from workspace_provisioner.workspaces import Workspace
 log = logging.getLogger(__name__)
 
 _COUNT_SECONDS = 10.0
-_DELETION_SLICE_SECONDS = 0.5
+_DELETION_SLICE_SECONDS = 0.05
 _FEW_OBJECTS = 100
+_READ_BYTES = 64 * 1024
 _PACK = "changes.pack"
 # A power cut ends the sandbox too, so the workspace's own objects need not survive one.
 _UNSYNCED = {"core.fsync": "none", "pack.threads": "1"}
@@ -51,7 +52,6 @@ class GitTrees:
         self._layout = layout
         self._git = git
         self._files = files
-        self._emptying = asyncio.Lock()
         self._staged: dict[str, Path] = {}
 
     async def build(self, plan: CheckoutPlan) -> bool:
@@ -102,19 +102,29 @@ class GitTrees:
         try:
             async with asyncio.timeout(_COUNT_SECONDS):
                 await self._unpack_baseline(place, baseline)
-                seen = await self._git.run(
-                    "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
-                    "--ignore-submodules=all",
-                    place=place,
-                )  # fmt: skip
+                count = await self._count(place)
         except (TimeoutError, GitTimedOut, OSError):
-            seen = None
-        if seen is None or not seen.succeeded:
+            count = None
+        if count is None:
             log.warning("changes not counted", extra={"workspace_id": workspace.workspace_id})
-            return None
-        # The second letter compares the files with the baseline; the first one is about the
-        # store's unborn HEAD.
-        return sum(1 for entry in seen.output.split(b"\0") if entry[1:2] not in (b"", b" "))
+        return count
+
+    async def _count(self, place: Place) -> int | None:
+        """Count while git prints: the sandbox decides how many files there are."""
+        async with self._git.started(
+            "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
+            "--ignore-submodules=all",
+            place=place,
+            complaints=asyncio.subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None  # noqa: S101 - it was asked for
+            count, rest = 0, b""
+            while chunk := await process.stdout.read(_READ_BYTES):
+                *entries, rest = (rest + chunk).split(b"\0")
+                # The second letter compares the files with the baseline; the first one is about
+                # the store's unborn HEAD.
+                count += sum(1 for entry in entries if entry[1:2] not in (b"", b" "))
+            return count if await process.wait() == 0 else None
 
     async def present(self) -> frozenset[str]:
         names = await self._files.run(os.listdir, self._layout.trees)
@@ -123,13 +133,10 @@ class GitTrees:
     async def sweep(self) -> None:
         await self._files.run(self._sweep)
 
-    async def empty_trash(self) -> None:
-        async with self._emptying:
-            # In slices, so that a huge tree does not hold up the end of the process.
-            while not await self._files.run(
-                empty_trash, self._layout.trash, seconds=_DELETION_SLICE_SECONDS
-            ):
-                continue
+    async def empty_trash(self) -> bool:
+        return await self._files.run(
+            empty_trash, self._layout.trash, seconds=_DELETION_SLICE_SECONDS
+        )
 
     async def free_bytes(self) -> int:
         found = os.statvfs(self._layout.root)
@@ -209,12 +216,19 @@ class GitTrees:
         staged.rmdir()
 
     def _discard(self, staged: Path | None, workspace_id: str) -> None:
+        """Move everything that there is; only then say what could not be moved."""
+        failed: OSError | None = None
         for path in (
+            *([staged] if staged else []),
             self._layout.trees / workspace_id,
             self._layout.baselines / workspace_id,
-            *([staged] if staged else []),
         ):
-            move_to_trash(path, self._layout.trash)
+            try:
+                move_to_trash(path, self._layout.trash)
+            except OSError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _sweep(self) -> None:
         kept = {name for name in os.listdir(self._layout.trees) if is_id("wsp", name)}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from workspace_provisioner.errors import HostRootInUse
-from workspace_provisioner.file_layout import Layout, write_durably
+from workspace_provisioner.file_layout import Layout, write_whole
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def taken_host_root(layout: Layout) -> Iterator[int]:
             epoch = int(path.read_text(encoding="ascii")) + 1
         except (FileNotFoundError, ValueError):
             epoch = 1
-        write_durably(path, str(epoch).encode())
+        write_whole(path, str(epoch).encode(), durably=True)
         yield epoch
     finally:
         os.close(descriptor)

@@ -124,8 +124,10 @@ class Trees(Protocol):
         """
         ...
 
-    async def empty_trash(self) -> None:
-        """Delete what was discarded; what resists stays for the next time."""
+    async def empty_trash(self) -> bool:
+        """Delete of what was discarded for some milliseconds; returns whether all was tried. What
+        resists stays for the next time.
+        """
         ...
 
     async def free_bytes(self) -> int:
@@ -134,8 +136,8 @@ class Trees(Protocol):
 
 
 class Ledger(Protocol):
-    """The durable records of workspaces. Reading is from memory; a write shows at once and
-    returns when durable.
+    """The records of workspaces. Reading is from memory; a write shows at once and returns when it
+    survives the end of this process.
     """
 
     def get(self, workspace_id: str) -> Workspace | None:

@@ -108,6 +108,11 @@ class Provisioner:
         """Return how many workspaces there are, those that are being made included."""
         return self._ledger.provisioned() + len(self._builds)
 
+    @property
+    def is_building(self) -> bool:
+        """Say whether a workspace is being made."""
+        return bool(self._builds)
+
     def workspace_id(self, tenant: str, idempotency_key: str) -> str:
         """Return the id that a key's workspace has."""
         return derived_id("wsp", tenant, "workspace", idempotency_key, key=self._secret)
@@ -261,7 +266,11 @@ class Provisioner:
                     elif by_key:
                         await self._ledger.put(never_made(tenant, workspace_id, now))
                     return stopped is not None
-                if found.tenant != tenant or found.state is State.RELEASED:
+                if found.tenant != tenant:
+                    return False
+                if found.state is State.RELEASED:
+                    # What an earlier release may have failed at.
+                    await self._trees.discard(workspace_id)
                     return False
                 await self._give_back(found)
                 return True
@@ -302,6 +311,20 @@ class Provisioner:
             each for place, (at, each) in enumerate(released) if at <= yesterday or place < spare
         ]
         return ended + faded
+
+    async def take_away_strays(self) -> None:
+        """Take away the trees that nothing holds: those that could not be moved when they were
+        released.
+        """
+        present = await self._trees.present()
+        held = {each.workspace_id for each in self._ledger.all() if each.state is State.PROVISIONED}
+        for workspace_id in present - held - self._builds.keys():
+            found = self._ledger.get(workspace_id)
+            if workspace_id in self._builds or (found and found.state is State.PROVISIONED):
+                continue  # made while another one was taken away
+            await self._trees.discard(workspace_id)
+            self._on_discard()
+            log.warning("stray workspace taken away", extra={"workspace_id": workspace_id})
 
     async def reconcile(self) -> None:
         """Bring disk and records together after a restart; call before the first request."""

@@ -16,7 +16,7 @@ from chassis.telemetry import start_telemetry, stop_telemetry
 from fairlead.workspace.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from workspace_provisioner.builder import Builder
 from workspace_provisioner.errors import GitNotFound
-from workspace_provisioner.file_layout import Layout, write_durably
+from workspace_provisioner.file_layout import Layout, write_whole
 from workspace_provisioner.file_work import FileWork
 from workspace_provisioner.git_command import Git
 from workspace_provisioner.git_quarantine import Intake
@@ -145,5 +145,5 @@ def _key(layout: Layout, settings: Settings) -> bytes:
         return secret.encode()
     path = layout.root / ".key"
     if not path.exists():
-        write_durably(path, secrets.token_hex(32).encode())
+        write_whole(path, secrets.token_hex(32).encode(), durably=True)
     return path.read_bytes()

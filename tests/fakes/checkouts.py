@@ -103,8 +103,8 @@ class MemoryTrees:
     async def sweep(self) -> None:
         self.staged.clear()
 
-    async def empty_trash(self) -> None:
-        return
+    async def empty_trash(self) -> bool:
+        return True
 
     async def free_bytes(self) -> int:
         return self.free

@@ -59,7 +59,8 @@ from signalling.launches import PageSizeInvalid
 from signalling.ports import Span
 from signalling.session import Session, SessionNotFound
 from signalling.snapshot import MissReason, Snapshot, Tip
-from tests.fakes.sessions import ANSWER, START, held_launch
+from tests.fakes.clock import START
+from tests.fakes.sessions import ANSWER, held_launch
 
 EXIT = Exit(ExitReason.EXITED, code=0, signal=None, last_sequence=2, ended_at=START)
 RECORDS = tuple(

@@ -1,32 +1,14 @@
-"""The sandbox-worker's stores in memory, a clock that is set by hand, and spans that are lists."""
+"""The sandbox-worker's stores in memory, and spans that are lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from sandbox_worker.errors import StorageUnavailable, WorkspaceNotFound
 from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece
 from sandbox_worker.ports import KeptExecution, SandboxRecord
-
-
-class HandClock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self._seconds = 1000.0
-
-    def now(self) -> datetime:
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._seconds)
-
-    def monotonic(self) -> float:
-        return self._seconds
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self._seconds += seconds
 
 
 class MemoryRecords:

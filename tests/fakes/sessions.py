@@ -1,37 +1,23 @@
-"""Fakes of what sessions need: a clock that a test moves, a store, a directory, launches."""
+"""Fakes of what sessions need: a store, a directory, launches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from signalling.gateway import Gateway
 from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import LaunchNotFound
 from signalling.session import Session
 from signalling.snapshot import PortDoor
-
-START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-
-
-class ManualClock:
-    """Both clocks stand still until the test moves them."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> datetime:
-        return START + timedelta(seconds=self.seconds)
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.fakes.clock import START, FakeClock
 
 
 class FakeSessionStore:
     """Records in a dictionary; `forget` is a store that lost everything."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self._records: dict[str, tuple[Session, float]] = {}
 

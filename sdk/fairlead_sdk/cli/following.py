@@ -12,7 +12,7 @@ from fairlead_sdk.cli.endings import ending_of
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
 from fairlead_sdk.cli.ticks import Ticks
 from fairlead_sdk.client import make_idempotency_key
-from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.errors import FairleadError, MeshUnavailable
 from fairlead_sdk.events import (
     LaunchEvent,
     LaunchExited,
@@ -58,8 +58,9 @@ class Following:
         """Launch and give the exit status; when it is left early, the launch is cancelled."""
         try:
             status = await self._follow()
-        except FairleadError:
-            if self._launch_id:
+        except FairleadError as error:
+            # Where the mesh fell silent the launch may be there, and its answer was lost.
+            if self._launch_id or isinstance(error, MeshUnavailable):
                 await self._cancel()
             raise
         except BaseException:

@@ -24,6 +24,7 @@ MESH_UNAVAILABLE = 69
 OUR_FAULT = 70
 NOT_PERMITTED = 77
 TIMED_OUT = 124
+HUNG_UP = 128 + signal.SIGHUP
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 128 + signal.SIGPIPE
@@ -52,21 +53,29 @@ def exit_status_of(error: FairleadError) -> int:
 
 
 class Interrupts:
-    """Ctrl-C and SIGTERM: the first one ends the work in order, the second one at once."""
+    """Ctrl-C, SIGTERM and SIGHUP: the first one ends the work in order, the second one at once.
+
+    `instead` takes the place of the first Ctrl-C's order, `at_once` comes before leaving at once.
+    """
 
     def __init__(self, *, task: asyncio.Future[int]) -> None:
         self.status = 0
         self.instead: Callable[[], None] | None = None
+        self.at_once: Callable[[], None] | None = None
         self._task = task
 
     def install(self) -> None:
-        """Take the two signals."""
+        """Take the signals; SIGHUP only where nobody (nohup) has it ignored."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._take, INTERRUPTED)
         loop.add_signal_handler(signal.SIGTERM, self._take, TERMINATED)
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+            loop.add_signal_handler(signal.SIGHUP, self._take, HUNG_UP)
 
     def _take(self, status: int) -> None:
         if self.status:
+            if self.at_once is not None:
+                self.at_once()
             os._exit(status)
         self.status = status
         if self.instead is not None and status == INTERRUPTED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -38,21 +39,22 @@ class Finding:
 
 
 def stack(verb: str, *arguments: str, is_json: bool) -> int:
-    """Run a verb of the local stack in this interpreter."""
-    if importlib.util.find_spec("devstack") is None:
+    """Become a verb of the local stack, so that every signal is the stack's own to answer."""
+    if importlib.util.find_spec("devstack") is not None:
+        os.execv(sys.executable, _devstack(verb, *arguments))  # noqa: S606 - no shell is wanted
 
-        async def refuse(terminal: Terminal, interrupts: Interrupts) -> int:
-            raise FailedPrecondition(
-                "The local stack is not installed here.",
-                reason="stack_not_installed",
-                remedy="Run `make up` in a checkout of Fairlead, or `docker compose up`.",
-            )
+    async def refuse(terminal: Terminal, interrupts: Interrupts) -> int:
+        raise FailedPrecondition(
+            "The local stack is not installed here.",
+            reason="stack_not_installed",
+            remedy="Run `make up` in a checkout of Fairlead, or `docker compose up`.",
+        )
 
-        return run(refuse, is_json=is_json)
-    try:
-        return subprocess.call([sys.executable, "-m", "devstack", verb, *arguments])  # noqa: S603
-    except KeyboardInterrupt:
-        return 130
+    return run(refuse, is_json=is_json)
+
+
+def _devstack(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "devstack", *arguments]
 
 
 def doctor(*, is_json: bool) -> int:
@@ -81,7 +83,7 @@ def doctor(*, is_json: bool) -> int:
 
     status = run(work, is_json=is_json)
     if not is_json and importlib.util.find_spec("devstack") is not None:
-        status = stack("doctor", is_json=False) or status
+        status = subprocess.call(_devstack("doctor")) or status  # noqa: S603
     return status
 
 

@@ -85,7 +85,8 @@ class ProcessIsolation:
                 with far:
                     try:
                         await self._spawner.create(sandbox_id, _fields(held), far)
-                    except IsolationFailed:
+                    except BaseException:
+                        # It was not sent, so that nobody will report the end of this init.
                         self._on_gone(sandbox_id)
                         raise
                 await enclosure.ready()

@@ -10,7 +10,7 @@ import logging
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +29,15 @@ _END_SECONDS = 3.0
 
 Gone = Callable[[str], None]
 """Told the id of a sandbox whose init has ended, or could not be made."""
+
+
+@contextlib.contextmanager
+def _closed_on_failure(end: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        end.close()
+        raise
 
 
 class SpawnerProcess:
@@ -78,7 +87,7 @@ class SpawnerProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, _closed_on_failure(ours):
             # An own session keeps a terminal's Ctrl-C from it; the environment stays behind.
             process = subprocess.Popen(  # noqa: S603 - our own program, by its full path
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_SERVICES), str(theirs.fileno())],
@@ -105,8 +114,7 @@ class SpawnerProcess:
                 await loop.run_in_executor(None, process.wait)
                 log.error("the spawner died and is started again")
                 self._lost()
-                await asyncio.sleep(_RESTART_SECONDS)
-                process = self._start()
+                process = await self._start_again()
         finally:
             if self._link is not None:
                 self._link.close()
@@ -115,6 +123,14 @@ class SpawnerProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    async def _start_again(self) -> subprocess.Popen[bytes]:
+        while True:
+            await asyncio.sleep(_RESTART_SECONDS)
+            try:
+                return self._start()
+            except OSError as error:
+                log.error("the spawner cannot be started", extra={"cause": error.strerror})
 
     def _on_packet(self, fields: list[bytes], descriptors: list[int]) -> None:
         close_all(descriptors)

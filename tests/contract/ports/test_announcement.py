@@ -83,6 +83,20 @@ async def test_redis_away_is_logged_once_and_so_is_its_return(
 
 
 @pytest.mark.asyncio
+async def test_a_redis_that_refuses_writes_for_a_while_does_not_end_it(
+    own_redis: RedisServer,
+) -> None:
+    async with open_redis(own_redis.url) as redis:
+        await redis.config_set("min-replicas-to-write", "1")
+        announcer = Announcer(redis=redis, key=KEY, payload=lambda: {"n": "1"}, period_seconds=0.02)
+        async with announcer:
+            assert not await announcer.announce()
+            await asyncio.sleep(0.1)
+            await redis.config_set("min-replicas-to-write", "0")
+            assert await until_announced(redis) == {"n": "1"}
+
+
+@pytest.mark.asyncio
 async def test_leaving_does_not_wait_long_for_a_redis_that_is_away(own_redis: RedisServer) -> None:
     async with open_redis(own_redis.url) as redis:
         loop = asyncio.get_running_loop()

@@ -235,6 +235,21 @@ async def test_a_client_that_leaves_in_the_middle(room: ProvisionerRoom, client:
     )
 
 
+async def test_cancelling_while_a_quarantine_opens(
+    room: ProvisionerRoom, client: GitClient
+) -> None:
+    async def open_quarantine() -> None:
+        async with room.stores.quarantine(client.source().key):
+            await asyncio.Event().wait()
+
+    opening = asyncio.create_task(open_quarantine())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.wait({opening})
+    assert opening.cancelled()
+    assert room.leftovers() == []
+
+
 async def test_uploads_at_the_same_time(room: ProvisionerRoom, client: GitClient) -> None:
     await asyncio.gather(*(room.upload(client) for _ in range(8)))
     await room.make("k", client.source())

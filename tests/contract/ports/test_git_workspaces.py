@@ -7,7 +7,9 @@ import os
 import shutil
 import stat
 import subprocess
+import tracemalloc
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,9 @@ from tests.fakes.provisioner_room import ProvisionerRoom, open_room
 from workspace_provisioner.branches import checked_branch
 from workspace_provisioner.errors import BranchInvalid, PackInvalid, WorkspaceReleased
 from workspace_provisioner.file_deletion import empty_trash
+from workspace_provisioner.file_work import FileWork
+from workspace_provisioner.git_command import Git
+from workspace_provisioner.git_trees import GitTrees
 from workspace_provisioner.sources import Changes
 from workspace_provisioner.workspaces import Miss, MissReason, Workspace
 
@@ -274,7 +279,8 @@ async def test_release_takes_the_path_away_at_once(
     assert await room.provisioner.release("ada", workspace_id=made.workspace_id)
     assert not path.exists()
     assert not await room.provisioner.release("ada", workspace_id=made.workspace_id)
-    await room.trees.empty_trash()
+    while not await room.trees.empty_trash():
+        continue
     assert list(room.layout.trash.iterdir()) == []
     assert (precious / "file").read_text() == "stays"
     assert precious.stat().st_mode & 0o777 == 0o755 & ~_umask()
@@ -323,6 +329,26 @@ async def test_counting_changes(room: ProvisionerRoom, client: GitClient) -> Non
     (path / "closed").mkdir(mode=0o000)
     assert await count() is not None
     (path / "closed").chmod(0o755)
+
+
+@pytest.mark.asyncio
+async def test_counting_millions_of_changes_takes_no_memory(
+    room: ProvisionerRoom, client: GitClient, tmp_path: Path
+) -> None:
+    await room.upload(client)
+    made, _ = await room.make("k", client.source())
+    loud = tmp_path / "git"
+    loud.write_text("#!/bin/sh\nyes '?? name' | head -c 8000000 | tr '\\n' '\\0'\n")
+    loud.chmod(0o755)
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        git, files = Git(program=str(loud), seconds=60), FileWork(executor=executor)
+        trees = GitTrees(layout=room.layout, git=git, files=files)
+        tracemalloc.start()
+        try:
+            assert await trees.count_changes(made) == 1_000_000
+            assert tracemalloc.get_traced_memory()[1] < 4_000_000
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.asyncio

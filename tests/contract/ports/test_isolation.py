@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import pytest_asyncio
 
 from chassis.errors import FairleadError
 from chassis.ids import random_id
+from sandbox_worker.errors import IsolationFailed
 from sandbox_worker.execution import ProgramEnd
+from sandbox_worker.isolation import process as process_module
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder
 from sandbox_worker.sandbox import Limits
@@ -77,6 +84,31 @@ async def everything(program: Program) -> bytes:
         content += b"".join(piece.content for piece in pieces)
     program.close()
     return content
+
+
+async def test_a_spawner_that_cannot_be_started_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "_CREATE_SECONDS", 1.0)
+    with ThreadPoolExecutor(2) as executor:
+        async with ProcessIsolation(
+            private_root=tmp_path / "private", path="/usr/bin:/bin", executor=executor
+        ) as isolation:
+            start = subprocess.Popen
+
+            def refuse(*arguments: object, **options: object) -> NoReturn:
+                raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+            monkeypatch.setattr(subprocess, "Popen", refuse)
+            os.kill(isolation.spawner_pid, signal.SIGKILL)
+            await asyncio.sleep(0.5)
+            async with asyncio.timeout(5):
+                with pytest.raises(IsolationFailed):
+                    await isolation.enclose(random_id("sbx"), Limits())
+            monkeypatch.setattr(subprocess, "Popen", start)
+            await asyncio.sleep(0.5)
+            enclosure = await isolation.enclose(random_id("sbx"), Limits())
+            await enclosure.destroy()
 
 
 async def test_it_runs_a_program(subject: Subject) -> None:

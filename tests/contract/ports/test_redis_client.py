@@ -55,6 +55,18 @@ async def test_a_fault_of_ours_is_not_called_an_outage(redis: Redis) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_redis_that_refuses_writes_for_a_while_is_unavailable(
+    own_redis: RedisServer,
+) -> None:
+    async with open_redis(own_redis.url) as redis:
+        await redis.config_set("min-replicas-to-write", "1")
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await redis.set("k", "1")
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await redis.eval("return redis.call('SET', KEYS[1], '1')", 1, "k")
+
+
+@pytest.mark.asyncio
 async def test_a_redis_without_memory_is_unavailable(own_redis: RedisServer) -> None:
     async with open_redis(own_redis.url) as redis:
         await redis.config_set("maxmemory", "1")

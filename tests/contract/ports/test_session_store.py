@@ -16,13 +16,12 @@ from signalling.gateway import Gateway
 from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session import CloseReason, Session
 from signalling.session_ports import GatewayDirectory, SessionStore
+from tests.fakes.clock import START, FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     OFFER,
-    START,
     FakeGatewayDirectory,
     FakeSessionStore,
-    ManualClock,
 )
 from tests.redis_fixture import RedisServer
 
@@ -38,7 +37,7 @@ class Stores:
 @pytest_asyncio.fixture(params=["fake", "redis"])
 async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
     if request.param == "fake":
-        yield Stores(FakeSessionStore(ManualClock()), FakeGatewayDirectory())
+        yield Stores(FakeSessionStore(FakeClock()), FakeGatewayDirectory())
         return
     async with open_redis(request.getfixturevalue("redis_url")) as redis:
         await redis.flushall()

@@ -149,6 +149,7 @@ async def wire(
     secret: str | None = None,
     channel_secret: str | None = None,
     grace_seconds: float = 0.0,
+    trusts_callers: bool = True,
 ) -> AsyncIterator[Wire]:
     """Serve an Echo at `bind` and open a channel to it."""
     exporter = InMemorySpanExporter()
@@ -163,6 +164,7 @@ async def wire(
                 services=[NAME],
                 tracer_provider=provider,
                 secret=secret,
+                trusts_callers=trusts_callers,
                 grace_seconds=grace_seconds,
             )
         )

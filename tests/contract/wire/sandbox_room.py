@@ -103,6 +103,13 @@ class SandboxRoom:
             )
         return answer.execution
 
+    async def get(self, execution_id: str) -> execution_pb2.Execution:
+        with neighbour_errors("worker"):
+            answer = await self.executions.GetExecution(
+                execution_pb2.GetExecutionRequest(tenant=TENANT, execution_id=execution_id)
+            )
+        return answer.execution
+
     async def run(self, sandbox_id: str, *arguments: str) -> Output:
         """Start a command and watch it to its end."""
         execution = await self.start(sandbox_id, *arguments)

@@ -99,3 +99,30 @@ async def test_cancelling_while_connecting_leaves_nothing() -> None:
     assert task.cancelled()
     assert api.closed == ["ses_a"]
     assert len(psutil.Process().net_connections()) == sockets
+
+
+@pytest.mark.asyncio
+async def test_cancelling_while_candidates_are_gathered_closes_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = asyncio.Event()
+
+    async def gather_for_ever(tunnel: WebrtcTunnel) -> str:
+        opened.set()
+        await asyncio.Event().wait()
+        return ""
+
+    monkeypatch.setattr(WebrtcTunnel, "offer", gather_for_ever)
+    api = Api()
+
+    async def open_it() -> None:
+        async with forward(api, "lch_a", 80):
+            pytest.fail("a tunnel was opened")
+
+    task = asyncio.create_task(open_it())
+    await opened.wait()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert api.closed == ["ses_a"]

@@ -247,7 +247,9 @@ def test_timing_draws_the_waterfall(cli: CliRunner) -> None:
     assert ended.stdout == b""
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_an_interrupt_cancels_the_launch(number: int, status: int, cli: CliRunner) -> None:
     launches(cli, documents.output("1", 1, b"ready\n"), held=True)
     with cli.started("launch", "--", "prog") as process:
@@ -258,17 +260,23 @@ def test_an_interrupt_cancels_the_launch(number: int, status: int, cli: CliRunne
     assert len(cli.script.asked("POST", CANCEL)) == 1
 
 
-def test_a_second_interrupt_leaves_at_once(cli: CliRunner) -> None:
+def test_a_second_interrupt_leaves_at_once_and_nothing_behind(
+    cli: CliRunner, tmp_path: Path
+) -> None:
+    cli.environment["TMPDIR"] = str(tmp_path)
+    cli.repository.write("uncommitted", b"content")
     launches(cli, documents.output("1", 1, b"ready\n"), held=True)
     cli.script.on("POST", CANCEL, Answer(lines=[], held=True))
     with cli.started("launch", "--", "prog") as process:
         assert process.stdout is not None
         process.stdout.readline()
+        assert list(tmp_path.glob("fairlead-changes-*"))
         process.send_signal(signal.SIGINT)
         while not cli.script.asked("POST", CANCEL):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         assert process.wait(4) == 130
+    assert list(tmp_path.glob("fairlead-changes-*")) == []
 
 
 def test_a_reader_that_leaves_ends_it_quietly(cli: CliRunner) -> None:

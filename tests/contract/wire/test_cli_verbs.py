@@ -268,3 +268,21 @@ def test_an_unforeseen_fault_is_told_and_is_status_70(
     monkeypatch.delenv("FAIRLEAD_DEBUG", raising=False)
     ended = cli("ps", "-o", "json")
     assert (ended.status, ended.lines[-1]["reason"]) == (70, "internal")
+
+
+def test_an_interrupt_during_up_is_the_stacks_own(cli: CliRunner, tmp_path: Path) -> None:
+    package = tmp_path / "instead" / "devstack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(
+        "import signal, sys, time\n"
+        "try:\n    print(*sys.argv[1:], flush=True); time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    time.sleep(1); print('tidied'); sys.exit(7)\n"
+    )
+    cli.environment["PYTHONPATH"] = str(package.parent)
+    with cli.started("up") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up --detach\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 7
+        assert process.stdout.read() == b"tidied\n"

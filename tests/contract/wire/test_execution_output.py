@@ -24,6 +24,7 @@ from tests.contract.wire.sandbox_room import (
     room_in_process,
     room_settings,
 )
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
 
@@ -187,10 +188,15 @@ async def test_a_cursor_before_what_is_kept(tmp_path: Path, sockets: Path) -> No
     settings = room_settings(tmp_path, sockets, journal_bytes=1024 * 1024)
     async with room_in_process(settings) as room:
         sandbox = await room.create()
-        output = await room.run(sandbox.sandbox_id, PYTHON, "-c", _INTERLEAVED, "5000000")
-        execution_id = await only_execution(room)
+        execution = await room.start(sandbox.sandbox_id, PYTHON, "-c", _INTERLEAVED, "5000000")
+        execution_id = execution.execution_id
+
+        async def now() -> execution_pb2.Execution:
+            return await room.get(execution_id)
+
+        ended = await eventually(now, lambda found: found.HasField("exit"))
         kept = await room.output(execution_id)
-        assert kept.exit == output.exit
+        assert kept.exit == ended.exit
         oldest = kept.sequences[0]
         assert oldest > 1
         assert list(kept.sequences) == list(range(oldest, kept.exit.last_sequence + 1))
@@ -227,9 +233,3 @@ async def test_ended_executions_are_removed_after_a_while(tmp_path: Path, socket
             await room.output(execution.execution_id)
         assert caught.value.reason == "execution_not_found"
         assert list((tmp_path / "sandboxes" / "journals").iterdir()) == []
-
-
-async def only_execution(room: SandboxRoom) -> str:
-    """The id of the one execution that there is a journal of."""
-    (journal,) = (room.host_root / "sandboxes" / "journals").iterdir()
-    return journal.name

@@ -312,7 +312,7 @@ async def test_a_neighbour_that_is_away_is_503(door: Door) -> None:
         assert_problem(refused, 503, "worker_unavailable")
 
 
-async def test_spans_continue_the_callers_trace(door: Door) -> None:
+async def test_spans_link_to_the_callers_trace_and_stay_out_of_it(door: Door) -> None:
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     async with door.client() as client:
         await client.get("/healthz")
@@ -323,7 +323,9 @@ async def test_spans_continue_the_callers_trace(door: Door) -> None:
     first, second = door.spans.get_finished_spans()
     assert first.name == "rest.GET /v1/launches/{launch_id}"
     assert first.context is not None
-    assert f"{first.context.trace_id:032x}" == trace_id
+    assert f"{first.context.trace_id:032x}" != trace_id
+    assert first.parent is None
+    assert [f"{link.context.trace_id:032x}" for link in first.links] == [trace_id]
     assert dict(first.attributes or {})["http.response.status_code"] == 404
     assert second.name == "rest.GET unmatched"
 

@@ -74,6 +74,17 @@ async def test_unary_call_is_one_trace_through_both_ends(bind: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_caller_that_is_not_trusted_is_only_linked_to(bind: str) -> None:
+    async with wire(bind, trusts_callers=False) as w:
+        await w.unary()(b"a")
+        spans = await w.until(f"client {UNARY}", f"server {UNARY}")
+    server, client = spans[f"server {UNARY}"], spans[f"client {UNARY}"]
+    assert server.parent is None
+    assert [link.context for link in server.links] == [client.context]
+    assert is_child(spans["internal echo.unary"], server)
+
+
+@pytest.mark.asyncio
 async def test_calls_without_a_trace_make_one_each(bind: str) -> None:
     async with wire(bind) as w:
         await w.unary()(b"a")

@@ -103,8 +103,11 @@ async def test_nothing_survives_a_killed_worker(settings: Settings) -> None:
         assert output.exit.reason == execution_pb2.EXIT_REASON_HOST_LOST
         assert output.exit.last_sequence == 1
         assert (await room.output(execution_id)).exit == output.exit
-        again = await room.start(sandbox_id, "true", key="main")
+        again = await room.start(sandbox_id, PYTHON, "-c", _STUBBORN, name, key="main")
         assert again.execution_id == execution_id
+        with pytest.raises(FairleadError) as caught:
+            await room.start(sandbox_id, "true", key="main")
+        assert caught.value.reason == "idempotency_conflict"
         with pytest.raises(FairleadError) as caught:
             await room.create("launch")
         assert caught.value.reason == "sandbox_released"

@@ -31,13 +31,13 @@ from signalling.session_book import SessionBook
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from signalling.session_wiring import SessionHalf
 from signalling.switchboard import Switchboard
+from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     OFFER,
     FakeGatewayDirectory,
     FakeReachedLaunches,
     FakeSessionStore,
-    ManualClock,
     bare_launch,
     held_launch,
 )
@@ -141,7 +141,7 @@ class Desk:
 
 @pytest_asyncio.fixture
 async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Desk]:
-    clock = ManualClock()
+    clock = FakeClock()
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -14,6 +14,7 @@ from fairlead_sdk import changes as module
 from fairlead_sdk.changes import INLINE_LIMIT_BYTES, collect_changes
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.repository import Repository, read_repository
+from fairlead_sdk.scratch import Scratch
 from tests.fakes.local_repository import LocalRepository
 
 Dirty = Callable[[LocalRepository], None]
@@ -337,6 +338,7 @@ def collect(repository: LocalRepository) -> Callable[[bytes], module.Found]:
             objects=repository.path / ".git" / "objects",
             commit=commit,
             object_format="sha1",
+            scratch=Scratch(),
         )
 
     return collected

@@ -109,3 +109,17 @@ def test_a_url_that_is_none_is_refused(url: str, here: Path) -> None:
     with pytest.raises(MeshUnavailable) as caught:
         find_mesh(environment={"FAIRLEAD_URL": url}, directory=here)
     assert caught.value.reason == "url_invalid"
+
+
+def test_somebody_elses_stack_is_not_believed(
+    here: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_stack(here.parent / ".fairlead", "http://theirs")
+    owner = place.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner == 0:
+        os.chown(place / "stack.json", 4242, -1)
+    with pytest.raises(MeshUnavailable):
+        find_mesh(environment=environment, directory=here)
+    environment["FAIRLEAD_STATE"] = str(place)
+    assert find_mesh(environment=environment, directory=here).url == "http://theirs"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 import fairlead_sdk
 from fairlead_sdk import AsyncFairlead, CommandFailed, Fairlead, LaunchFailed
+from fairlead_sdk.client import FrontDoor
 from fairlead_sdk.errors import LaunchCancelled
+from fairlead_sdk.executions import AsyncExecutions
 from tests.fakes import launch_documents as documents
 from tests.fakes.local_repository import LocalRepository
 from tests.fakes.scripted_door import Answer, Script, ScriptedTransport, problem
@@ -116,6 +119,29 @@ async def test_a_command_runs_where_the_launch_was_made(
         "timeout": 5,
     }
     assert len(script.asked("POST", f"{LAUNCH}/cancel")) == 1
+
+
+@pytest.mark.asyncio
+async def test_stdin_survives_a_mesh_that_is_away(
+    script: Script,
+) -> None:
+    away = Answer(status=503, document={"reason": "idempotency_pending"})
+    script.on("POST", f"{EXECUTION}/stdin", *[away] * 7, Answer(document={"offset": 0}))
+
+    async def at_once(seconds: float) -> None:
+        return None
+
+    async with FrontDoor(
+        url="http://mesh", api_key="", transport=ScriptedTransport(script), sleep=at_once
+    ) as door:
+
+        async def content() -> AsyncIterator[bytes]:
+            yield b"abc"
+
+        await AsyncExecutions(door=door).feed_stdin(documents.EXECUTION_ID, content())
+    bodies = [one.document for one in script.asked("POST", f"{EXECUTION}/stdin")]
+    assert bodies[0] == bodies[7] == {"offset": 0, "content": "YWJj", "close": False}
+    assert bodies[8:] == [{"offset": 3, "content": "", "close": True}]
 
 
 @pytest.mark.asyncio

@@ -19,8 +19,9 @@ from relay_gateway.message import (
 )
 from relay_gateway.session import PortDoor
 from relay_gateway.switchboard import Switchboard
+from tests.fakes.clock import FakeClock
 from tests.fakes.gateway_ports import CarrierFake, ConversationFake, SignallingFake
-from tests.unit.relay_gateway.test_switchboard import ClockFake, wanted
+from tests.unit.relay_gateway.test_switchboard import wanted
 
 WELCOME = Welcome([], 1.0)
 BROKEN = Unavailable("Broken.", reason="signalling_unavailable")
@@ -40,7 +41,7 @@ class Room:
         self.line = Line(traceparent=lambda: "00-trace", grant_seconds=0.2)
         self.delays: list[tuple[float, float]] = []
         self.board = Switchboard(
-            carrier=CarrierFake(), line=self.line, clock=ClockFake(), capacity=9
+            carrier=CarrierFake(), line=self.line, clock=FakeClock(), capacity=9
         )
         self.link = Link(
             gateway_id="gtw_a",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import MutableMapping
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from chassis.errors import FairleadError
 from chassis.settings import settings_of
+from relay_gateway.aiortc_library import load_aiortc
 from relay_gateway.http_api import ProbeApp
 from relay_gateway.settings import Settings
 from relay_gateway.webrtc_carrier import usable_offer
@@ -88,6 +90,15 @@ async def test_the_probes() -> None:
     assert await ask(app, "HEAD", "/readyz") == (200, {})
     assert (await ask(app, "POST", "/readyz"))[0] == 405
     assert (await ask(app, "GET", "/nowhere"))[0] == 404
+
+
+@pytest.mark.parametrize("name", ["aioice.ice", "aiortc.rtcpeerconnection"])
+def test_no_addresses_and_descriptions_are_logged(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_aiortc()
+    with caplog.at_level(logging.DEBUG):
+        assert logging.getLogger(name).getEffectiveLevel() == logging.WARNING
 
 
 def test_every_setting_has_a_default_and_a_description() -> None:

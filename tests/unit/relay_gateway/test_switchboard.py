@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -14,17 +14,10 @@ from relay_gateway.line import Line
 from relay_gateway.message import Answered, Changed, Heartbeat, Refusal
 from relay_gateway.session import SdpInvalid, WantedSession
 from relay_gateway.switchboard import Switchboard
+from tests.fakes.clock import FakeClock
 from tests.fakes.gateway_ports import CarrierFake, ConversationFake
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class ClockFake:
-    def now(self) -> datetime:
-        return NOW
-
-    def monotonic(self) -> float:
-        return 0.0
+CLOCK = FakeClock()
 
 
 @dataclass
@@ -42,7 +35,7 @@ async def room(capacity: int = 4, answer_seconds: float = 5.0) -> AsyncIterator[
     board = Switchboard(
         carrier=carrier,
         line=line,
-        clock=ClockFake(),
+        clock=CLOCK,
         capacity=capacity,
         answer_seconds=answer_seconds,
     )
@@ -54,7 +47,7 @@ async def room(capacity: int = 4, answer_seconds: float = 5.0) -> AsyncIterator[
 def wanted(
     session_id: str = "ses_a", offer: str = "v=0 offer", seconds: float = 60
 ) -> WantedSession:
-    return WantedSession(session_id, offer, NOW + timedelta(seconds=seconds))
+    return WantedSession(session_id, offer, CLOCK.now() + timedelta(seconds=seconds))
 
 
 async def turns(count: int = 12) -> None:

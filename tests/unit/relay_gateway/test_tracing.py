@@ -44,7 +44,7 @@ async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() 
     assert dict(opening.attributes or {}) == {
         "fairlead.session.id": "ses_a",
         "fairlead.channel.port": 80,
-        "fairlead.error.reason": "port_refused",
+        "error.type": "port_refused",
     }
     assert opening.status.description == "port_refused"
     assert offer.status.is_ok or offer.status.is_unset

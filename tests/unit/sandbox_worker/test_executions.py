@@ -11,15 +11,16 @@ import pytest
 from chassis.errors import FairleadError
 from chassis.ids import random_id
 from sandbox_worker.execution import Command, Execution, Exit, ExitReason, ProgramEnd, Stream
+from sandbox_worker.execution_errors import KeyConflict
 from sandbox_worker.executions import Executions
 from sandbox_worker.janitor import Janitor
 from sandbox_worker.ports import KeptExecution
 from sandbox_worker.run import Frame
 from sandbox_worker.sandbox import Limits, Sandbox
 from sandbox_worker.sandboxes import Sandboxes
+from tests.fakes.clock import FakeClock
 from tests.fakes.isolation import ScriptedIsolation, ScriptedProgram
 from tests.fakes.sandbox_stores import (
-    HandClock,
     ListedSpans,
     ListedTrees,
     MemoryJournal,
@@ -34,7 +35,7 @@ class Bench:
     """Executions on fakes."""
 
     def __init__(self, *kept: KeptExecution, most_kept: int = 10) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.isolation = ScriptedIsolation(home=Path("/"))
         self.journals = MemoryJournals(*kept)
         self.spans = ListedSpans()
@@ -136,6 +137,16 @@ async def test_a_watcher_that_comes_before_the_output() -> None:
     assert b"".join(contents) == b"01234last"
     assert isinstance(frames[-1], Exit)
     assert frames[-1].code == 3
+
+
+async def test_the_same_key_for_another_command_is_refused() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    first = await bench.start(sandbox, "wait", key="k")
+    with pytest.raises(KeyConflict):
+        await bench.start(sandbox, "other", key="k")
+    again = await bench.start(sandbox, "wait", key="k")
+    assert again.execution_id == first.execution_id
 
 
 async def test_the_same_key_while_it_starts() -> None:

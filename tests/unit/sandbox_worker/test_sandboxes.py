@@ -13,8 +13,9 @@ from sandbox_worker.execution import ExitReason
 from sandbox_worker.ports import SandboxRecord
 from sandbox_worker.sandbox import Limits, Sandbox, SandboxState
 from sandbox_worker.sandboxes import Sandboxes
+from tests.fakes.clock import FakeClock
 from tests.fakes.isolation import ScriptedIsolation
-from tests.fakes.sandbox_stores import HandClock, ListedTrees, MemoryRecords
+from tests.fakes.sandbox_stores import ListedTrees, MemoryRecords
 
 pytestmark = pytest.mark.asyncio
 
@@ -25,7 +26,7 @@ class Bench:
     """Sandboxes on fakes."""
 
     def __init__(self, *records: SandboxRecord, most: int = 5) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.records = MemoryRecords(*records)
         self.isolation = ScriptedIsolation(home=Path("/"))
         self.sandboxes = Sandboxes(

@@ -28,8 +28,9 @@ from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
 from sandbox_worker.tracing import TracedRuns, TracedSandboxes
 from sandbox_worker.trees import working_directory
+from tests.fakes.clock import FakeClock
 from tests.fakes.isolation import ScriptedIsolation
-from tests.fakes.sandbox_stores import HandClock, ListedTrees, MemoryRecords
+from tests.fakes.sandbox_stores import ListedTrees, MemoryRecords
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_working_directories_stay_below_their_root(tmp_path: Path) -> None:
         assert caught.value.reason == reason, directory
 
 
-def bench(clock: HandClock) -> Sandboxes:
+def bench(clock: FakeClock) -> Sandboxes:
     return Sandboxes(
         host_id="hst",
         id_key=b"k" * 32,
@@ -109,7 +110,7 @@ def bench(clock: HandClock) -> Sandboxes:
 
 @pytest.mark.asyncio
 async def test_port_tokens_live_for_half_a_minute() -> None:
-    clock = HandClock()
+    clock = FakeClock()
     sandboxes = bench(clock)
     tokens = PortTokens(sandboxes=sandboxes, clock=clock)
     sandbox = await sandboxes.create(tenant="t", key="k", limits=Limits())
@@ -208,7 +209,7 @@ def provider(exporter: InMemorySpanExporter) -> TracerProvider:
 async def test_changes_of_sandboxes_are_spans(
     provider: TracerProvider, exporter: InMemorySpanExporter
 ) -> None:
-    traced = TracedSandboxes(sandboxes=bench(HandClock()), tracer_provider=provider)
+    traced = TracedSandboxes(sandboxes=bench(FakeClock()), tracer_provider=provider)
 
     async def create(key: str) -> str:
         sandbox = await traced.create(tenant="t", key=key, isolation="", limits=Limits(), lease=0)

@@ -23,13 +23,13 @@ from signalling.session import (
 )
 from signalling.session_book import SessionBook, SessionKeyConflict
 from signalling.switchboard import Association, Switchboard, Unwant, Want
+from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     OFFER,
     FakeGatewayDirectory,
     FakeReachedLaunches,
     FakeSessionStore,
-    ManualClock,
     bare_launch,
     held_launch,
 )
@@ -44,7 +44,7 @@ BARE = bare_launch()
 
 @dataclass
 class House:
-    clock: ManualClock
+    clock: FakeClock
     store: FakeSessionStore
     directory: FakeGatewayDirectory
     launches: FakeReachedLaunches
@@ -75,7 +75,7 @@ class House:
 
 @pytest.fixture
 def house() -> House:
-    clock = ManualClock()
+    clock = FakeClock()
     store = FakeSessionStore(clock)
     directory = FakeGatewayDirectory()
     launches = FakeReachedLaunches()
@@ -294,18 +294,18 @@ async def test_the_sessions_of_a_silent_gateway_wait_and_then_are_lost(house: Ho
     association, _ = await house.connect()
     session = await house.answered(association)
     await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
-    house.clock.seconds = 14
+    house.clock.advance(14)
     await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
     await house.desk.keep_connected(GATEWAY)
-    house.clock.seconds = 30
+    house.clock.advance(16)
     await house.switchboard.patrol()
     assert association.end_reason == "silent"
     assert await house.switchboard.gateways() == []
     assert await house.state(session) == (SessionState.CONNECTED, None)
-    house.clock.seconds = 44
+    house.clock.advance(14)
     await house.switchboard.patrol()
     assert await house.state(session) == (SessionState.CONNECTED, None)
-    house.clock.seconds = 45
+    house.clock.advance(1)
     await house.switchboard.patrol()
     assert await house.state(session) == (SessionState.CLOSED, CloseReason.GATEWAY_LOST)
 
@@ -315,8 +315,8 @@ async def test_sessions_expire_unless_their_gateway_is_heard(house: House) -> No
     connected = await house.answered(association)
     idle = await house.broker.open("default", HELD.launch_id, "complete", None)
     await house.desk.take_change(GATEWAY, connected.session_id, connected=True, reason="")
-    for seconds in range(10, 100, 10):
-        house.clock.seconds = seconds
+    for _ in range(9):
+        house.clock.advance(10)
         await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
         await house.desk.keep_connected(GATEWAY)
         await house.switchboard.patrol()

@@ -18,7 +18,7 @@ from signalling.session import (
     SessionState,
     SessionTransitionInvalid,
 )
-from tests.fakes.sessions import START
+from tests.fakes.clock import START
 
 LATER = START + timedelta(seconds=60)
 

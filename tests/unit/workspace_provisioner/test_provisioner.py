@@ -12,6 +12,7 @@ import pytest
 from chassis.errors import Unavailable
 from tests.fakes.checkouts import MemoryLedger, MemoryStores, MemoryTrees
 from tests.fakes.clock import FakeClock
+from workspace_provisioner import provisioner
 from workspace_provisioner.builder import Builder
 from workspace_provisioner.errors import (
     CheckoutFailed,
@@ -215,6 +216,66 @@ async def test_release_before_the_build_has_begun() -> None:
     assert await room.provisioner.release("ada", idempotency_key="k")
     with pytest.raises(WorkspaceReleased):
         await call
+
+
+async def test_nothing_is_made_between_the_end_of_a_build_and_its_release() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+
+    async def insist() -> int:
+        refusals = 0
+        while refusals < 5:
+            try:
+                await room.make()
+            except WorkspaceReleased:
+                refusals += 1
+        return refusals
+
+    call = asyncio.create_task(insist())
+    await room.trees.begun.wait()
+    assert await room.provisioner.release("ada", idempotency_key="k")
+    room.trees.gate.set()
+    assert await call == 5
+    assert len(room.trees.builds) == 1
+    assert not room.trees.placed
+
+
+async def test_a_release_that_is_cancelled_leaves_no_build_behind() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    call = asyncio.create_task(room.make())
+    await room.trees.begun.wait()
+    release = asyncio.create_task(room.provisioner.release("ada", idempotency_key="k"))
+    await asyncio.sleep(0)
+    release.cancel()
+    with pytest.raises(WorkspaceReleased):
+        await call
+    await asyncio.wait({release})
+    assert room.provisioner.held() == 0
+    assert not room.trees.staged | room.trees.placed
+
+
+async def test_a_key_for_something_else_while_it_is_made() -> None:
+    room = await room_with_commit()
+    room.trees.gate.clear()
+    call = asyncio.create_task(room.make())
+    await room.trees.begun.wait()
+    with pytest.raises(IdempotencyConflict):
+        await room.ask(source(commit="e" * 40))
+    room.trees.gate.set()
+    assert (await call).commit == COMMIT
+
+
+async def test_of_very_many_tombstones_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioner, "MOST_TOMBSTONES", 2)
+    room = await room_with_commit()
+    for key in "cab":
+        room.clock.advance(1)
+        await room.provisioner.release("ada", idempotency_key=key)
+    kept = await room.make("kept")
+    await room.provisioner.expire()
+    newest = {room.provisioner.workspace_id("ada", key) for key in "ab"}
+    assert set(room.ledger.records) == {*newest, kept.workspace_id}
 
 
 async def test_release_of_a_key_that_was_never_seen_stays() -> None:
