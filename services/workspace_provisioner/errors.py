@@ -60,7 +60,7 @@ class PackInvalid(InvalidArgument):
 
     def __init__(self, detail: str) -> None:
         super().__init__(
-            f"Git refuses the pack: {detail}",
+            f"Git refuses the pack: {detail.rstrip('.')}.",
             reason="pack_invalid",
             remedy="Check the repository with `git fsck`, then upload again.",
         )
