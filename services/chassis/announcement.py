@@ -29,8 +29,8 @@ _WITHDRAW_SECONDS = 1.0
 class Announcer:
     """Writes `payload()` to `key` every `period_seconds`, for `ttl_seconds`; removes it at the end.
 
-    While Redis is away, or refuses, it keeps trying each period and logs once. The hash has one more field,
-    `announcer`, a random token of this object.
+    While Redis is away, or refuses, it keeps trying each period and logs once. The hash has one
+    more field, `announcer`, a random token of this object.
     """
 
     def __init__(

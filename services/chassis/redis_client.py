@@ -30,8 +30,8 @@ REDIS_AWAY = (
 )
 
 
-# What a server that runs says when it takes no writes for now: it cannot save, lacks its replicas or
-# its master, or is busy with a script. In a script's error the word stands in the middle.
+# What a server that runs says when it takes no writes for now: it cannot save, lacks its replicas
+# or its master, or is busy with a script. In a script's error the word stands in the middle.
 _REFUSES_FOR_NOW = re.compile(r"\b(MISCONF|NOREPLICAS|MASTERDOWN|TRYAGAIN|BUSY)\b")
 
 

@@ -32,8 +32,8 @@ def load_aiortc() -> None:
         importlib.import_module("aiortc")
     except ImportError as error:
         raise AiortcMissing from error
-    # At level info aioice logs the addresses of both peers for each check; at debug both log packets
-    # and descriptions.
+    # At level info aioice logs the addresses of both peers for each check; at debug both log
+    # packets and descriptions.
     for name in ("aioice", "aiortc"):
         logging.getLogger(name).setLevel(logging.WARNING)
     offer_loopback_when_alone(importlib.import_module("aioice.ice"))
