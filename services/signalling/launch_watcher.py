@@ -189,6 +189,9 @@ class _Stream:
             if self._ready:
                 return self._tell(self._ready.pop(0))
             await self._look_at_record()
+            # A record that came in the meantime is counted as seen by the output already.
+            if self._take_record():
+                continue
             if self._terminal is not None and not self._output.flowing:
                 self._ended = True
                 return self._tell(self._terminal)
@@ -232,10 +235,16 @@ class _Stream:
         if self._events is not None and self._events.done():
             events, self._events = self._events.result(), None
             self._sort(events)
-        if self._record is not None and self._record.done():
-            record, self._record = self._record.result(), None
-            if record is not None:
-                self._ready.append(record)
+        self._take_record()
+
+    def _take_record(self) -> bool:
+        """Make the record that has come ready to be told; say whether there was one."""
+        if self._record is None or not self._record.done():
+            return False
+        record, self._record = self._record.result(), None
+        if record is not None:
+            self._ready.append(record)
+        return record is not None
 
     def _patience(self) -> float | None:
         """Return how long output may stay away once the launch is over."""

@@ -24,6 +24,7 @@ from signalling.launch_errors import CursorGone
 from signalling.launch_json import control_json, host_json, record_json
 from signalling.launch_parsing import parse_control, parse_host, parse_record
 from signalling.launch_record import ExecutionPlace, LaunchRecord
+from signalling.live_launch import RECOVERY_GAP
 from signalling.ports import Saved
 
 RETENTION_SECONDS = 24 * 3600
@@ -247,7 +248,8 @@ class RedisEvents:
         with redis_errors():
             oldest = cast(_Entries, await self._redis.xrange(key, count=1) or [])
             first = _number(oldest[0][0]) if oldest else 1
-            if first != 1 and number + 1 < first:
+            # Numbers above the gap follow a recovery: there the ones before were never kept.
+            if number and number + 1 < first <= RECOVERY_GAP:
                 raise CursorGone
             entries = cast(_Entries, await self._redis.xrange(key, min=f"({number}-0") or [])
             if not entries and wait > 0:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -294,7 +294,7 @@ class Provisioner:
                 except (OSError, FairleadError) as error:
                     log.warning("workspace not given back", extra={"cause": str(error)})
 
-    def _due(self, now: datetime) -> list[Workspace]:
+    def _due(self, now: datetime) -> Sequence[Workspace]:
         """Return what `expire` has to look at, without a lock for each of the others."""
         ended: list[Workspace] = []
         released: list[tuple[datetime, Workspace]] = []

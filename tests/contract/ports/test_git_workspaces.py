@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import stat
-import subprocess
 import tracemalloc
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +13,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from tests.fakes.git_client import GitClient, listing, run_git
 from tests.fakes.provisioner_room import ProvisionerRoom, open_room
-from workspace_provisioner.branches import checked_branch
-from workspace_provisioner.errors import BranchInvalid, PackInvalid, WorkspaceReleased
+from workspace_provisioner.errors import PackInvalid, WorkspaceReleased
 from workspace_provisioner.file_deletion import empty_trash
 from workspace_provisioner.file_work import FileWork
 from workspace_provisioner.git_command import Git
@@ -390,24 +386,3 @@ async def test_a_restart_keeps_what_is_ready(tmp_path: Path, client: GitClient) 
             await room.make("gone", client.source())
         assert empty_trash(room.layout.trash, seconds=10)
         assert not list(room.layout.trash.iterdir())
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text(alphabet="aZ9/.-@{}~^: \\*?[\x7f\tü\u2028lockHEAD", max_size=12))
-@example("a.lock")
-@example("@")
-@example("HEAD")
-@example("-x")
-@example("a@{b")
-@example("x/@")
-@example("\u2028")
-def test_branch_rules_are_those_of_git(name: str) -> None:
-    allowed = True
-    try:
-        checked_branch(name)
-    except BranchInvalid:
-        allowed = False
-    asked = subprocess.run(
-        ["git", "check-ref-format", "--branch", name], capture_output=True, check=False, cwd="/"
-    )
-    assert allowed == (asked.returncode == 0)

@@ -269,7 +269,18 @@ async def test_events_that_were_trimmed_are_gone(redis: Redis) -> None:
     await redis.xtrim(f"fairlead:launch-events:{first.launch_id}", maxlen=3, approximate=False)
     with pytest.raises(CursorGone):
         await log.after(first.launch_id, 2, wait=0)
-    assert len(await log.after(first.launch_id, 6, wait=0)) == 3
+    for number in (6, 0):  # 0 is not a position: it asks for all that is kept
+        assert len(await log.after(first.launch_id, number, wait=0)) == 3
+
+
+@pytest.mark.asyncio
+async def test_the_gap_that_a_recovery_leaves_is_no_loss(redis: Redis) -> None:
+    store, log = RedisLaunches(redis=redis), RedisEvents(redis=redis)
+    first = record()
+    await store.create(first)
+    await store.save(first.next(), [event(number) for number in range(1004, 1008)])
+    for number in (0, 3, 1003):
+        assert len(await log.after(first.launch_id, number, wait=0)) == 4
 
 
 @pytest.mark.asyncio

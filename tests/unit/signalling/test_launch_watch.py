@@ -91,6 +91,26 @@ def test_many_watchers_of_all_speeds_get_the_same() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("turns", range(12))
+def test_a_record_that_comes_while_steps_are_told_is_not_lost(turns: int) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.worker.script = echo(b"only")
+        async with world.room() as room:
+            launch_id = await ended_launch(room)
+            await room.mirror.settle()
+            seen = []
+            async with aclosing(room.launcher.watch(TENANT, launch_id, None)) as events:
+                async for event in events:
+                    seen.append(event)
+                    for _ in range(turns):
+                        await asyncio.sleep(0)
+            assert contents(seen) == [b"only"]
+            assert seen[-1].type == "exited"
+
+    run(scenario())
+
+
 def test_a_broken_stream_loses_and_doubles_nothing() -> None:
     async def scenario() -> None:
         world = World()
