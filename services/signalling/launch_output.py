@@ -82,7 +82,8 @@ class LaunchOutput:
     def launch_is_over(self, launch: Launch) -> None:
         """Note how the launch ended, and with it how far its output goes."""
         self._over = launch
-        if launch.failure is not None and launch.failure.reason == "host_lost":
+        is_lost = launch.failure is not None and launch.failure.reason == "host_lost"
+        if is_lost and launch.exit is None:  # else the host came back, and still has the output
             self.flowing = False
         self._settle()
 
