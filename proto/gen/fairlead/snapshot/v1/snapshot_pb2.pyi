@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -18,6 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _MissReason:
@@ -28,14 +34,28 @@ class _MissReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissReason
     DESCRIPTOR: _descriptor.EnumDescriptor
     MISS_REASON_UNSPECIFIED: _MissReason.ValueType  # 0
     """Never sent."""
-    MISS_REASON_UNKNOWN_PROJECT: _MissReason.ValueType  # 1
-    """The host holds nothing of this project."""
+    @_builtins.property
+    @_deprecated("""This enum value has been marked as deprecated using proto enum value options.""")
+    def MISS_REASON_UNKNOWN_PROJECT(self) -> _MissReason.ValueType:   # 1
+        """Never sent any more; see MISS_REASON_NO_BASE."""
     MISS_REASON_UNKNOWN_COMMIT: _MissReason.ValueType  # 2
     """The wanted commit is not reachable from the tenant's durable tips."""
     MISS_REASON_UNKNOWN_CHANGES: _MissReason.ValueType  # 3
     """The tree of uncommitted changes is not there and was not sent along."""
     MISS_REASON_MISSING_OBJECTS: _MissReason.ValueType  # 4
     """Objects that a durable record promises are gone from the host's store."""
+    MISS_REASON_NO_BASE: _MissReason.ValueType  # 5
+    """The host holds nothing of this project for this tenant."""
+    MISS_REASON_REF_DRIFT: _MissReason.ValueType  # 6
+    """A ref that pins a recorded snapshot is gone or names something else."""
+    MISS_REASON_SNAPSHOT_NOT_DURABLE: _MissReason.ValueType  # 7
+    """The commit is pinned, but no durable record says that all it reaches was checked."""
+    MISS_REASON_CLIENT_REFS_UNREADABLE: _MissReason.ValueType  # 8
+    """Client side: git refused to list the repository's heads, so no digest was sent."""
+    MISS_REASON_CLIENT_OBJECTS_MISSING: _MissReason.ValueType  # 9
+    """Client side: objects that an upload needs are not in the client's repository."""
+    MISS_REASON_DIRTY_TOO_LARGE: _MissReason.ValueType  # 10
+    """Client side: the pack of changes is larger than 256 KiB, so it goes with an upload."""
 
 class MissReason(_MissReason, metaclass=_MissReasonEnumTypeWrapper):
     """MissReason says why a host cannot make a workspace from what it has."""
@@ -43,13 +63,25 @@ class MissReason(_MissReason, metaclass=_MissReasonEnumTypeWrapper):
 MISS_REASON_UNSPECIFIED: MissReason.ValueType  # 0
 """Never sent."""
 MISS_REASON_UNKNOWN_PROJECT: MissReason.ValueType  # 1
-"""The host holds nothing of this project."""
+"""Never sent any more; see MISS_REASON_NO_BASE."""
 MISS_REASON_UNKNOWN_COMMIT: MissReason.ValueType  # 2
 """The wanted commit is not reachable from the tenant's durable tips."""
 MISS_REASON_UNKNOWN_CHANGES: MissReason.ValueType  # 3
 """The tree of uncommitted changes is not there and was not sent along."""
 MISS_REASON_MISSING_OBJECTS: MissReason.ValueType  # 4
 """Objects that a durable record promises are gone from the host's store."""
+MISS_REASON_NO_BASE: MissReason.ValueType  # 5
+"""The host holds nothing of this project for this tenant."""
+MISS_REASON_REF_DRIFT: MissReason.ValueType  # 6
+"""A ref that pins a recorded snapshot is gone or names something else."""
+MISS_REASON_SNAPSHOT_NOT_DURABLE: MissReason.ValueType  # 7
+"""The commit is pinned, but no durable record says that all it reaches was checked."""
+MISS_REASON_CLIENT_REFS_UNREADABLE: MissReason.ValueType  # 8
+"""Client side: git refused to list the repository's heads, so no digest was sent."""
+MISS_REASON_CLIENT_OBJECTS_MISSING: MissReason.ValueType  # 9
+"""Client side: objects that an upload needs are not in the client's repository."""
+MISS_REASON_DIRTY_TOO_LARGE: MissReason.ValueType  # 10
+"""Client side: the pack of changes is larger than 256 KiB, so it goes with an upload."""
 Global___MissReason: _TypeAlias = MissReason  # noqa: Y015
 
 @_typing.final
@@ -64,6 +96,10 @@ class Source(_message.Message):
     BRANCH_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    COMMITS_FIELD_NUMBER: _builtins.int
+    UPSTREAM_FIELD_NUMBER: _builtins.int
+    NOTICED_FIELD_NUMBER: _builtins.int
+    SUBMODULES_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The caller's name for the project, 1 to 200 characters; by default the id of the root commit."""
     object_format: _builtins.str
@@ -76,9 +112,23 @@ class Source(_message.Message):
     """SHA-256 over the sorted heads as `git show-ref --heads` prints them, 64 lower-case hexadecimal digits; names the
     snapshot in the directory of hosts. Empty when the client could not compute it.
     """
+    submodules: _builtins.bool
+    """Fetch and check out submodules; otherwise they are only reported."""
     @_builtins.property
     def changes(self) -> Global___Changes:
         """Uncommitted and untracked files; absent when the tree is clean or they stay at home."""
+
+    @_builtins.property
+    def commits(self) -> Global___Commits:
+        """New commits since the host's tips that the client remembers; absent when there are none, or too many to send along."""
+
+    @_builtins.property
+    def upstream(self) -> Global___Upstream:
+        """Check the upstream's tip out instead of `commit`; absent: exactly `commit`."""
+
+    @_builtins.property
+    def noticed(self) -> _containers.RepeatedScalarFieldContainer[Global___MissReason.ValueType]:
+        """What the client could not do itself, so that the host can count it."""
 
     def __init__(
         self,
@@ -89,16 +139,125 @@ class Source(_message.Message):
         branch: _builtins.str = ...,
         digest: _builtins.str = ...,
         changes: Global___Changes | None = ...,
+        commits: Global___Commits | None = ...,
+        upstream: Global___Upstream | None = ...,
+        noticed: _abc.Iterable[Global___MissReason.ValueType] | None = ...,
+        submodules: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "changes", b"changes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "changes", b"changes", "commits", b"commits", "upstream", b"upstream"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "branch", b"branch", "changes", b"changes", "commit", b"commit", "digest", b"digest", "object_format", b"object_format", "project", b"project"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "branch", b"branch", "changes", b"changes", "commit", b"commit", "commits", b"commits", "digest", b"digest", "noticed", b"noticed", "object_format", b"object_format", "project", b"project", "submodules", b"submodules", "upstream", b"upstream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
     _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
+    _WhichOneofReturnType__commits: _TypeAlias = _typing.Literal["commits"]  # noqa: Y015
+    _WhichOneofArgType__commits: _TypeAlias = _typing.Literal["_commits", b"_commits"]  # noqa: Y015
+    _WhichOneofReturnType__upstream: _TypeAlias = _typing.Literal["upstream"]  # noqa: Y015
+    _WhichOneofArgType__upstream: _TypeAlias = _typing.Literal["_upstream", b"_upstream"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__changes) -> _WhichOneofReturnType__changes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commits) -> _WhichOneofReturnType__commits | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__upstream) -> _WhichOneofReturnType__upstream | None: ...
 
 Global___Source: _TypeAlias = Source  # noqa: Y015
+
+@_typing.final
+class Commits(_message.Message):
+    """Commits are commits that travel with the request itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGAINST_FIELD_NUMBER: _builtins.int
+    PACK_FIELD_NUMBER: _builtins.int
+    pack: _builtins.bytes
+    """Thin pack that makes the wanted commit whole, at most 256 KiB."""
+    @_builtins.property
+    def against(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tips of the host that the pack is thin against; a host that lacks one answers a miss."""
+
+    def __init__(
+        self,
+        *,
+        against: _abc.Iterable[_builtins.str] | None = ...,
+        pack: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "pack", b"pack"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Commits: _TypeAlias = Commits  # noqa: Y015
+
+@_typing.final
+class Upstream(_message.Message):
+    """Upstream is where a project comes from, as the host reaches it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    MAX_AGE_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """`https://…` or `ssh://…`; what the client's `origin` says."""
+    branch: _builtins.str
+    """Branch whose tip is wanted, such as `main`."""
+    @_builtins.property
+    def max_age(self) -> _duration_pb2.Duration:
+        """How old the host's knowledge of it may be; 30 seconds when absent, at most 24 hours."""
+
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        branch: _builtins.str = ...,
+        max_age: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["max_age", b"max_age"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "max_age", b"max_age", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Upstream: _TypeAlias = Upstream  # noqa: Y015
+
+@_typing.final
+class Freshness(_message.Message):
+    """Freshness says how an upstream's tip was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BRANCH_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    FALLBACK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    branch: _builtins.str
+    """Branch of the upstream."""
+    fallback: _builtins.bool
+    """Whether the wanted tip could not be had, and the client's own commit was taken."""
+    reason: _builtins.str
+    """Why, such as `origin_timeout`, `origin_unreachable`, `origin_denied`, `origin_branch_missing`; empty without fallback."""
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """When the upstream last told its tip; absent when it never did."""
+
+    def __init__(
+        self,
+        *,
+        branch: _builtins.str = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+        fallback: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "branch", b"branch", "fallback", b"fallback", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Freshness: _TypeAlias = Freshness  # noqa: Y015
 
 @_typing.final
 class Changes(_message.Message):
@@ -192,8 +351,13 @@ class OpenUpload(_message.Message):
 
     UPLOAD_TOKEN_FIELD_NUMBER: _builtins.int
     TIPS_FIELD_NUMBER: _builtins.int
+    TIPS_ONLY_FIELD_NUMBER: _builtins.int
     upload_token: _builtins.str
     """Token of the miss."""
+    tips_only: _builtins.bool
+    """Whether the pack holds the wanted commit's and the tips' own trees only; their history follows in another upload
+    with the same token, which stays good for it while the launch lasts.
+    """
     @_builtins.property
     def tips(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tip]:
         """Local heads that the pack makes available, together with the wanted commit. May be empty."""
@@ -203,10 +367,11 @@ class OpenUpload(_message.Message):
         *,
         upload_token: _builtins.str = ...,
         tips: _abc.Iterable[Global___Tip] | None = ...,
+        tips_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tips", b"tips", "upload_token", b"upload_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tips", b"tips", "tips_only", b"tips_only", "upload_token", b"upload_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,47 +27,55 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fairlead/workspace/v1/workspace.proto\x12\x15\x66\x61irlead.workspace.v1\x1a#fairlead/snapshot/v1/snapshot.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfa\x02\n\tWorkspace\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x34\n\x05state\x18\x03 \x01(\x0e\x32%.fairlead.workspace.v1.WorkspaceState\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x05 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x06 \x01(\t\x12\x0f\n\x07host_id\x18\x07 \x01(\t\x12)\n\x04rung\x18\x08 \x01(\x0e\x32\x1b.fairlead.workspace.v1.Rung\x12\x16\n\x0ehas_submodules\x18\t \x01(\x08\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\rchanged_files\x18\x0c \x01(\x03H\x00\x88\x01\x01\x42\x10\n\x0e_changed_files\"\xae\x01\n\x1bMaterializeWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12,\n\x06source\x18\x03 \x01(\x0b\x32\x1c.fairlead.snapshot.v1.Source\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12(\n\x05lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x8d\x01\n\x1cMaterializeWorkspaceResponse\x12\x35\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.WorkspaceH\x00\x12+\n\x04miss\x18\x02 \x01(\x0b\x32\x1b.fairlead.workspace.v1.MissH\x00\x42\t\n\x07outcome\"V\n\x04Miss\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .fairlead.snapshot.v1.MissReason\x12\x0e\n\x06wanted\x18\x02 \x03(\t\x12\x0c\n\x04tips\x18\x03 \x03(\t\"d\n\x15ImportSnapshotRequest\x12\x31\n\x04open\x18\x01 \x01(\x0b\x32!.fairlead.workspace.v1.OpenImportH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"s\n\nOpenImport\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12,\n\x06source\x18\x02 \x01(\x0b\x32\x1c.fairlead.snapshot.v1.Source\x12\'\n\x04tips\x18\x03 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\"J\n\x16ImportSnapshotResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.Snapshot\"R\n\x13GetWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x15\n\rcount_changes\x18\x03 \x01(\x08\"K\n\x14GetWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace\"N\n\x15ListWorkspacesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"g\n\x16ListWorkspacesResponse\x12\x34\n\nworkspaces\x18\x01 \x03(\x0b\x32 .fairlead.workspace.v1.Workspace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"g\n\x15RenewWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"M\n\x16RenewWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace\"i\n\x17ReleaseWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x16\n\x0cworkspace_id\x18\x02 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x03 \x01(\tH\x00\x42\x0b\n\tworkspace\",\n\x18ReleaseWorkspaceResponse\x12\x10\n\x08released\x18\x01 \x01(\x08*\x8f\x01\n\x0eWorkspaceState\x12\x1f\n\x1bWORKSPACE_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19WORKSPACE_STATE_REQUESTED\x10\x01\x12\x1f\n\x1bWORKSPACE_STATE_PROVISIONED\x10\x02\x12\x1c\n\x18WORKSPACE_STATE_RELEASED\x10\x03*/\n\x04Rung\x12\x14\n\x10RUNG_UNSPECIFIED\x10\x00\x12\x11\n\rRUNG_CHECKOUT\x10\x01\x32\xc0\x05\n\x10WorkspaceService\x12\x7f\n\x14MaterializeWorkspace\x12\x32.fairlead.workspace.v1.MaterializeWorkspaceRequest\x1a\x33.fairlead.workspace.v1.MaterializeWorkspaceResponse\x12o\n\x0eImportSnapshot\x12,.fairlead.workspace.v1.ImportSnapshotRequest\x1a-.fairlead.workspace.v1.ImportSnapshotResponse(\x01\x12g\n\x0cGetWorkspace\x12*.fairlead.workspace.v1.GetWorkspaceRequest\x1a+.fairlead.workspace.v1.GetWorkspaceResponse\x12m\n\x0eListWorkspaces\x12,.fairlead.workspace.v1.ListWorkspacesRequest\x1a-.fairlead.workspace.v1.ListWorkspacesResponse\x12m\n\x0eRenewWorkspace\x12,.fairlead.workspace.v1.RenewWorkspaceRequest\x1a-.fairlead.workspace.v1.RenewWorkspaceResponse\x12s\n\x10ReleaseWorkspace\x12..fairlead.workspace.v1.ReleaseWorkspaceRequest\x1a/.fairlead.workspace.v1.ReleaseWorkspaceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%fairlead/workspace/v1/workspace.proto\x12\x15\x66\x61irlead.workspace.v1\x1a#fairlead/snapshot/v1/snapshot.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\x03\n\tWorkspace\x12\x14\n\x0cworkspace_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x34\n\x05state\x18\x03 \x01(\x0e\x32%.fairlead.workspace.v1.WorkspaceState\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x05 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x06 \x01(\t\x12\x0f\n\x07host_id\x18\x07 \x01(\t\x12)\n\x04rung\x18\x08 \x01(\x0e\x32\x1b.fairlead.workspace.v1.Rung\x12\x16\n\x0ehas_submodules\x18\t \x01(\x08\x12.\n\ncreated_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\rchanged_files\x18\x0c \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04name\x18\r \x01(\t\x12\x37\n\tfreshness\x18\x0e \x01(\x0b\x32\x1f.fairlead.snapshot.v1.FreshnessH\x01\x88\x01\x01\x12\x14\n\x0clfs_pointers\x18\x0f \x01(\x03\x42\x10\n\x0e_changed_filesB\x0c\n\n_freshness\"\xe3\x01\n\x1bMaterializeWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x02 \x01(\t\x12,\n\x06source\x18\x03 \x01(\x0b\x32\x1c.fairlead.snapshot.v1.Source\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12(\n\x05lease\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04name\x18\x06 \x01(\t\x12\x14\n\x0c\x63laim_branch\x18\x07 \x01(\x08\x12\x0f\n\x07overlay\x18\x08 \x01(\x08\"\x8d\x01\n\x1cMaterializeWorkspaceResponse\x12\x35\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.WorkspaceH\x00\x12+\n\x04miss\x18\x02 \x01(\x0b\x32\x1b.fairlead.workspace.v1.MissH\x00\x42\t\n\x07outcome\"\x9c\x01\n\x04Miss\x12\x30\n\x06reason\x18\x01 \x01(\x0e\x32 .fairlead.snapshot.v1.MissReason\x12\x0e\n\x06wanted\x18\x02 \x03(\t\x12\x0c\n\x04tips\x18\x03 \x03(\t\x12\x14\n\x0cupload_token\x18\x04 \x01(\t\x12.\n\nexpires_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"d\n\x15ImportSnapshotRequest\x12\x31\n\x04open\x18\x01 \x01(\x0b\x32!.fairlead.workspace.v1.OpenImportH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"\xe4\x01\n\nOpenImport\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12,\n\x06source\x18\x02 \x01(\x0b\x32\x1c.fairlead.snapshot.v1.Source\x12\'\n\x04tips\x18\x03 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\x12L\n\x0bmaterialize\x18\x04 \x01(\x0b\x32\x32.fairlead.workspace.v1.MaterializeWorkspaceRequestH\x00\x88\x01\x01\x12\x11\n\ttips_only\x18\x05 \x01(\x08\x42\x0e\n\x0c_materialize\"\xab\x01\n\x16ImportSnapshotResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.Snapshot\x12N\n\x0cmaterialized\x18\x02 \x01(\x0b\x32\x33.fairlead.workspace.v1.MaterializeWorkspaceResponseH\x00\x88\x01\x01\x42\x0f\n\r_materialized\"R\n\x13GetWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x15\n\rcount_changes\x18\x03 \x01(\x08\"K\n\x14GetWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace\"N\n\x15ListWorkspacesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"g\n\x16ListWorkspacesResponse\x12\x34\n\nworkspaces\x18\x01 \x03(\x0b\x32 .fairlead.workspace.v1.Workspace\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"g\n\x15RenewWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12(\n\x05lease\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"M\n\x16RenewWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace\"z\n\x17ReleaseWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x16\n\x0cworkspace_id\x18\x02 \x01(\tH\x00\x12\x19\n\x0fidempotency_key\x18\x03 \x01(\tH\x00\x12\x0f\n\x07\x63hecked\x18\x04 \x01(\x08\x42\x0b\n\tworkspace\",\n\x18ReleaseWorkspaceResponse\x12\x10\n\x08released\x18\x01 \x01(\x08\"\xae\x01\n\x14\x46orkWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x05 \x01(\t\x12(\n\x05lease\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07overlay\x18\x07 \x01(\x08\"L\n\x15\x46orkWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace\"L\n\x16RenameWorkspaceRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x14\n\x0cworkspace_id\x18\x02 \x01(\t\x12\x0c\n\x04name\x18\x03 \x01(\t\"N\n\x17RenameWorkspaceResponse\x12\x33\n\tworkspace\x18\x01 \x01(\x0b\x32 .fairlead.workspace.v1.Workspace*\x8f\x01\n\x0eWorkspaceState\x12\x1f\n\x1bWORKSPACE_STATE_UNSPECIFIED\x10\x00\x12\x1d\n\x19WORKSPACE_STATE_REQUESTED\x10\x01\x12\x1f\n\x1bWORKSPACE_STATE_PROVISIONED\x10\x02\x12\x1c\n\x18WORKSPACE_STATE_RELEASED\x10\x03*\x8f\x01\n\x04Rung\x12\x14\n\x10RUNG_UNSPECIFIED\x10\x00\x12\x11\n\rRUNG_CHECKOUT\x10\x01\x12\x10\n\x0cRUNG_OVERLAY\x10\x02\x12\x16\n\x12RUNG_OVERLAY_DELTA\x10\x03\x12\r\n\tRUNG_POOL\x10\x04\x12\x16\n\x12RUNG_POOL_ADVANCED\x10\x05\x12\r\n\tRUNG_FORK\x10\x06\x32\x9e\x07\n\x10WorkspaceService\x12\x7f\n\x14MaterializeWorkspace\x12\x32.fairlead.workspace.v1.MaterializeWorkspaceRequest\x1a\x33.fairlead.workspace.v1.MaterializeWorkspaceResponse\x12o\n\x0eImportSnapshot\x12,.fairlead.workspace.v1.ImportSnapshotRequest\x1a-.fairlead.workspace.v1.ImportSnapshotResponse(\x01\x12g\n\x0cGetWorkspace\x12*.fairlead.workspace.v1.GetWorkspaceRequest\x1a+.fairlead.workspace.v1.GetWorkspaceResponse\x12m\n\x0eListWorkspaces\x12,.fairlead.workspace.v1.ListWorkspacesRequest\x1a-.fairlead.workspace.v1.ListWorkspacesResponse\x12m\n\x0eRenewWorkspace\x12,.fairlead.workspace.v1.RenewWorkspaceRequest\x1a-.fairlead.workspace.v1.RenewWorkspaceResponse\x12s\n\x10ReleaseWorkspace\x12..fairlead.workspace.v1.ReleaseWorkspaceRequest\x1a/.fairlead.workspace.v1.ReleaseWorkspaceResponse\x12j\n\rForkWorkspace\x12+.fairlead.workspace.v1.ForkWorkspaceRequest\x1a,.fairlead.workspace.v1.ForkWorkspaceResponse\x12p\n\x0fRenameWorkspace\x12-.fairlead.workspace.v1.RenameWorkspaceRequest\x1a..fairlead.workspace.v1.RenameWorkspaceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fairlead.workspace.v1.workspace_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKSPACESTATE']._serialized_start=1935
-  _globals['_WORKSPACESTATE']._serialized_end=2078
-  _globals['_RUNG']._serialized_start=2080
-  _globals['_RUNG']._serialized_end=2127
+  _globals['_WORKSPACESTATE']._serialized_start=2808
+  _globals['_WORKSPACESTATE']._serialized_end=2951
+  _globals['_RUNG']._serialized_start=2954
+  _globals['_RUNG']._serialized_end=3097
   _globals['_WORKSPACE']._serialized_start=167
-  _globals['_WORKSPACE']._serialized_end=545
-  _globals['_MATERIALIZEWORKSPACEREQUEST']._serialized_start=548
-  _globals['_MATERIALIZEWORKSPACEREQUEST']._serialized_end=722
-  _globals['_MATERIALIZEWORKSPACERESPONSE']._serialized_start=725
-  _globals['_MATERIALIZEWORKSPACERESPONSE']._serialized_end=866
-  _globals['_MISS']._serialized_start=868
-  _globals['_MISS']._serialized_end=954
-  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_start=956
-  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_end=1056
-  _globals['_OPENIMPORT']._serialized_start=1058
-  _globals['_OPENIMPORT']._serialized_end=1173
-  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_start=1175
-  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_end=1249
-  _globals['_GETWORKSPACEREQUEST']._serialized_start=1251
-  _globals['_GETWORKSPACEREQUEST']._serialized_end=1333
-  _globals['_GETWORKSPACERESPONSE']._serialized_start=1335
-  _globals['_GETWORKSPACERESPONSE']._serialized_end=1410
-  _globals['_LISTWORKSPACESREQUEST']._serialized_start=1412
-  _globals['_LISTWORKSPACESREQUEST']._serialized_end=1490
-  _globals['_LISTWORKSPACESRESPONSE']._serialized_start=1492
-  _globals['_LISTWORKSPACESRESPONSE']._serialized_end=1595
-  _globals['_RENEWWORKSPACEREQUEST']._serialized_start=1597
-  _globals['_RENEWWORKSPACEREQUEST']._serialized_end=1700
-  _globals['_RENEWWORKSPACERESPONSE']._serialized_start=1702
-  _globals['_RENEWWORKSPACERESPONSE']._serialized_end=1779
-  _globals['_RELEASEWORKSPACEREQUEST']._serialized_start=1781
-  _globals['_RELEASEWORKSPACEREQUEST']._serialized_end=1886
-  _globals['_RELEASEWORKSPACERESPONSE']._serialized_start=1888
-  _globals['_RELEASEWORKSPACERESPONSE']._serialized_end=1932
-  _globals['_WORKSPACESERVICE']._serialized_start=2130
-  _globals['_WORKSPACESERVICE']._serialized_end=2834
+  _globals['_WORKSPACE']._serialized_end=652
+  _globals['_MATERIALIZEWORKSPACEREQUEST']._serialized_start=655
+  _globals['_MATERIALIZEWORKSPACEREQUEST']._serialized_end=882
+  _globals['_MATERIALIZEWORKSPACERESPONSE']._serialized_start=885
+  _globals['_MATERIALIZEWORKSPACERESPONSE']._serialized_end=1026
+  _globals['_MISS']._serialized_start=1029
+  _globals['_MISS']._serialized_end=1185
+  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_start=1187
+  _globals['_IMPORTSNAPSHOTREQUEST']._serialized_end=1287
+  _globals['_OPENIMPORT']._serialized_start=1290
+  _globals['_OPENIMPORT']._serialized_end=1518
+  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_start=1521
+  _globals['_IMPORTSNAPSHOTRESPONSE']._serialized_end=1692
+  _globals['_GETWORKSPACEREQUEST']._serialized_start=1694
+  _globals['_GETWORKSPACEREQUEST']._serialized_end=1776
+  _globals['_GETWORKSPACERESPONSE']._serialized_start=1778
+  _globals['_GETWORKSPACERESPONSE']._serialized_end=1853
+  _globals['_LISTWORKSPACESREQUEST']._serialized_start=1855
+  _globals['_LISTWORKSPACESREQUEST']._serialized_end=1933
+  _globals['_LISTWORKSPACESRESPONSE']._serialized_start=1935
+  _globals['_LISTWORKSPACESRESPONSE']._serialized_end=2038
+  _globals['_RENEWWORKSPACEREQUEST']._serialized_start=2040
+  _globals['_RENEWWORKSPACEREQUEST']._serialized_end=2143
+  _globals['_RENEWWORKSPACERESPONSE']._serialized_start=2145
+  _globals['_RENEWWORKSPACERESPONSE']._serialized_end=2222
+  _globals['_RELEASEWORKSPACEREQUEST']._serialized_start=2224
+  _globals['_RELEASEWORKSPACEREQUEST']._serialized_end=2346
+  _globals['_RELEASEWORKSPACERESPONSE']._serialized_start=2348
+  _globals['_RELEASEWORKSPACERESPONSE']._serialized_end=2392
+  _globals['_FORKWORKSPACEREQUEST']._serialized_start=2395
+  _globals['_FORKWORKSPACEREQUEST']._serialized_end=2569
+  _globals['_FORKWORKSPACERESPONSE']._serialized_start=2571
+  _globals['_FORKWORKSPACERESPONSE']._serialized_end=2647
+  _globals['_RENAMEWORKSPACEREQUEST']._serialized_start=2649
+  _globals['_RENAMEWORKSPACEREQUEST']._serialized_end=2725
+  _globals['_RENAMEWORKSPACERESPONSE']._serialized_start=2727
+  _globals['_RENAMEWORKSPACERESPONSE']._serialized_end=2805
+  _globals['_WORKSPACESERVICE']._serialized_start=3100
+  _globals['_WORKSPACESERVICE']._serialized_end=4026
 # @@protoc_insertion_point(module_scope)

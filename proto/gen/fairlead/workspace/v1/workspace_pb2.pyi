@@ -60,6 +60,16 @@ class _RungEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Rung.ValueType],
     """Never sent."""
     RUNG_CHECKOUT: _Rung.ValueType  # 1
     """Files were written out by git, at a cost that grows with the repository."""
+    RUNG_OVERLAY: _Rung.ValueType  # 2
+    """An overlay over a frozen template."""
+    RUNG_OVERLAY_DELTA: _Rung.ValueType  # 3
+    """An overlay over a delta layer and a template of an older commit."""
+    RUNG_POOL: _Rung.ValueType  # 4
+    """A ready pool entry was taken by rename."""
+    RUNG_POOL_ADVANCED: _Rung.ValueType  # 5
+    """A pool entry of another commit was taken and moved to this one."""
+    RUNG_FORK: _Rung.ValueType  # 6
+    """Copied from another workspace."""
 
 class Rung(_Rung, metaclass=_RungEnumTypeWrapper):
     """Rung says how a workspace was made."""
@@ -68,6 +78,16 @@ RUNG_UNSPECIFIED: Rung.ValueType  # 0
 """Never sent."""
 RUNG_CHECKOUT: Rung.ValueType  # 1
 """Files were written out by git, at a cost that grows with the repository."""
+RUNG_OVERLAY: Rung.ValueType  # 2
+"""An overlay over a frozen template."""
+RUNG_OVERLAY_DELTA: Rung.ValueType  # 3
+"""An overlay over a delta layer and a template of an older commit."""
+RUNG_POOL: Rung.ValueType  # 4
+"""A ready pool entry was taken by rename."""
+RUNG_POOL_ADVANCED: Rung.ValueType  # 5
+"""A pool entry of another commit was taken and moved to this one."""
+RUNG_FORK: Rung.ValueType  # 6
+"""Copied from another workspace."""
 Global___Rung: _TypeAlias = Rung  # noqa: Y015
 
 @_typing.final
@@ -88,6 +108,9 @@ class Workspace(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CHANGED_FILES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
+    LFS_POINTERS_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Id, `wsp_…`."""
     tenant: _builtins.str
@@ -108,6 +131,10 @@ class Workspace(_message.Message):
     """Whether the tree has submodules, whose contents do not travel."""
     changed_files: _builtins.int
     """Files that differ from what was materialised; only when the request asked for the count."""
+    name: _builtins.str
+    """Name that it is claimed under; empty when it has none."""
+    lfs_pointers: _builtins.int
+    """Files that are LFS pointers, whose contents do not travel; at most 1000 are counted."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -115,6 +142,10 @@ class Workspace(_message.Message):
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is given back unless it is renewed."""
+
+    @_builtins.property
+    def freshness(self) -> _snapshot_pb2.Freshness:
+        """How the upstream's tip was found; absent when it was not asked for."""
 
     def __init__(
         self,
@@ -131,14 +162,22 @@ class Workspace(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         changed_files: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+        freshness: _snapshot_pb2.Freshness | None = ...,
+        lfs_pointers: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "changed_files", b"changed_files", "created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "_freshness", b"_freshness", "changed_files", b"changed_files", "created_at", b"created_at", "expires_at", b"expires_at", "freshness", b"freshness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "branch", b"branch", "changed_files", b"changed_files", "commit", b"commit", "created_at", b"created_at", "expires_at", b"expires_at", "has_submodules", b"has_submodules", "host_id", b"host_id", "project", b"project", "rung", b"rung", "state", b"state", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "_freshness", b"_freshness", "branch", b"branch", "changed_files", b"changed_files", "commit", b"commit", "created_at", b"created_at", "expires_at", b"expires_at", "freshness", b"freshness", "has_submodules", b"has_submodules", "host_id", b"host_id", "lfs_pointers", b"lfs_pointers", "name", b"name", "project", b"project", "rung", b"rung", "state", b"state", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changed_files: _TypeAlias = _typing.Literal["changed_files"]  # noqa: Y015
     _WhichOneofArgType__changed_files: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files"]  # noqa: Y015
+    _WhichOneofReturnType__freshness: _TypeAlias = _typing.Literal["freshness"]  # noqa: Y015
+    _WhichOneofArgType__freshness: _TypeAlias = _typing.Literal["_freshness", b"_freshness"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__changed_files) -> _WhichOneofReturnType__changed_files | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__freshness) -> _WhichOneofReturnType__freshness | None: ...
 
 Global___Workspace: _TypeAlias = Workspace  # noqa: Y015
 
@@ -153,12 +192,23 @@ class MaterializeWorkspaceRequest(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     BRANCH_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    CLAIM_BRANCH_FIELD_NUMBER: _builtins.int
+    OVERLAY_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that asks."""
     idempotency_key: _builtins.str
     """Makes the call repeatable. Required."""
     branch: _builtins.str
     """Branch that the workspace gets; the source's branch when empty."""
+    name: _builtins.str
+    """Name to claim, unique for tenant and project: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, first a letter or digit. None when
+    empty.
+    """
+    claim_branch: _builtins.bool
+    """Whether `branch` is claimed for this workspace alone: no other live workspace of the project may claim it."""
+    overlay: _builtins.bool
+    """Whether who uses the workspace can mount an overlay; set by signalling from the worker's announcement."""
     @_builtins.property
     def source(self) -> _snapshot_pb2.Source:
         """What to check out."""
@@ -175,10 +225,13 @@ class MaterializeWorkspaceRequest(_message.Message):
         source: _snapshot_pb2.Source | None = ...,
         branch: _builtins.str = ...,
         lease: _duration_pb2.Duration | None = ...,
+        name: _builtins.str = ...,
+        claim_branch: _builtins.bool = ...,
+        overlay: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "idempotency_key", b"idempotency_key", "lease", b"lease", "source", b"source", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "claim_branch", b"claim_branch", "idempotency_key", b"idempotency_key", "lease", b"lease", "name", b"name", "overlay", b"overlay", "source", b"source", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -225,8 +278,12 @@ class Miss(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
     TIPS_FIELD_NUMBER: _builtins.int
+    UPLOAD_TOKEN_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
     reason: _snapshot_pb2.MissReason.ValueType
     """Why."""
+    upload_token: _builtins.str
+    """One-time token with which UploadSnapshot takes what is lacking; set by signalling only."""
     @_builtins.property
     def wanted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Object ids that it lacks."""
@@ -235,16 +292,22 @@ class Miss(_message.Message):
     def tips(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Newest tips that it has of this project for this tenant, at most 64 commit ids."""
 
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """Until when the token is good; set by signalling only."""
+
     def __init__(
         self,
         *,
         reason: _snapshot_pb2.MissReason.ValueType = ...,
         wanted: _abc.Iterable[_builtins.str] | None = ...,
         tips: _abc.Iterable[_builtins.str] | None = ...,
+        upload_token: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "tips", b"tips", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "reason", b"reason", "tips", b"tips", "upload_token", b"upload_token", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -289,8 +352,12 @@ class OpenImport(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     TIPS_FIELD_NUMBER: _builtins.int
+    MATERIALIZE_FIELD_NUMBER: _builtins.int
+    TIPS_ONLY_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that they belong to."""
+    tips_only: _builtins.bool
+    """Whether the pack holds the wanted commit's and the tips' own trees only, and their history comes in another import."""
     @_builtins.property
     def source(self) -> _snapshot_pb2.Source:
         """The source of the launch that missed; its commit and the tree of its changes must be whole after the import."""
@@ -299,18 +366,26 @@ class OpenImport(_message.Message):
     def tips(self) -> _containers.RepeatedCompositeFieldContainer[_snapshot_pb2.Tip]:
         """Local heads of the client that must be whole too; they become tips of the snapshot."""
 
+    @_builtins.property
+    def materialize(self) -> Global___MaterializeWorkspaceRequest:
+        """What to materialise in the same call once the snapshot is durable; its source is `source`. Absent: nothing."""
+
     def __init__(
         self,
         *,
         tenant: _builtins.str = ...,
         source: _snapshot_pb2.Source | None = ...,
         tips: _abc.Iterable[_snapshot_pb2.Tip] | None = ...,
+        materialize: Global___MaterializeWorkspaceRequest | None = ...,
+        tips_only: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_materialize", b"_materialize", "materialize", b"materialize", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "tenant", b"tenant", "tips", b"tips"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_materialize", b"_materialize", "materialize", b"materialize", "source", b"source", "tenant", b"tenant", "tips", b"tips", "tips_only", b"tips_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__materialize: _TypeAlias = _typing.Literal["materialize"]  # noqa: Y015
+    _WhichOneofArgType__materialize: _TypeAlias = _typing.Literal["_materialize", b"_materialize"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__materialize) -> _WhichOneofReturnType__materialize | None: ...
 
 Global___OpenImport: _TypeAlias = OpenImport  # noqa: Y015
 
@@ -321,20 +396,28 @@ class ImportSnapshotResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SNAPSHOT_FIELD_NUMBER: _builtins.int
+    MATERIALIZED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> _snapshot_pb2.Snapshot:
         """The snapshot."""
+
+    @_builtins.property
+    def materialized(self) -> Global___MaterializeWorkspaceResponse:
+        """What `materialize` of the open frame led to; absent when it was."""
 
     def __init__(
         self,
         *,
         snapshot: _snapshot_pb2.Snapshot | None = ...,
+        materialized: Global___MaterializeWorkspaceResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_materialized", b"_materialized", "materialized", b"materialized", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_materialized", b"_materialized", "materialized", b"materialized", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__materialized: _TypeAlias = _typing.Literal["materialized"]  # noqa: Y015
+    _WhichOneofArgType__materialized: _TypeAlias = _typing.Literal["_materialized", b"_materialized"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__materialized) -> _WhichOneofReturnType__materialized | None: ...
 
 Global___ImportSnapshotResponse: _TypeAlias = ImportSnapshotResponse  # noqa: Y015
 
@@ -515,22 +598,26 @@ class ReleaseWorkspaceRequest(_message.Message):
     TENANT_FIELD_NUMBER: _builtins.int
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    CHECKED_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that asks."""
     workspace_id: _builtins.str
     """Its id."""
     idempotency_key: _builtins.str
     """The idempotency key of its materialize call."""
+    checked: _builtins.bool
+    """Refuse when uncommitted or unpushed work would be lost; squash-merged work counts as pushed."""
     def __init__(
         self,
         *,
         tenant: _builtins.str = ...,
         workspace_id: _builtins.str = ...,
         idempotency_key: _builtins.str = ...,
+        checked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "workspace", b"workspace", "workspace_id", b"workspace_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "tenant", b"tenant", "workspace", b"workspace", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checked", b"checked", "idempotency_key", b"idempotency_key", "tenant", b"tenant", "workspace", b"workspace", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_workspace: _TypeAlias = _typing.Literal["workspace_id", "idempotency_key"]  # noqa: Y015
     _WhichOneofArgType_workspace: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
@@ -559,3 +646,129 @@ class ReleaseWorkspaceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseWorkspaceResponse: _TypeAlias = ReleaseWorkspaceResponse  # noqa: Y015
+
+@_typing.final
+class ForkWorkspaceRequest(_message.Message):
+    """ForkWorkspaceRequest asks for a copy of a workspace."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    OVERLAY_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    workspace_id: _builtins.str
+    """Id of the workspace that is copied."""
+    idempotency_key: _builtins.str
+    """Makes the call repeatable. Required."""
+    name: _builtins.str
+    """Name of the copy; none when empty."""
+    branch: _builtins.str
+    """Branch of the copy, made at the copied HEAD and claimed; the copy stays on the same branch when empty."""
+    overlay: _builtins.bool
+    """Whether who uses the copy can mount an overlay."""
+    @_builtins.property
+    def lease(self) -> _duration_pb2.Duration:
+        """How long it is held, from now."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        name: _builtins.str = ...,
+        branch: _builtins.str = ...,
+        lease: _duration_pb2.Duration | None = ...,
+        overlay: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branch", b"branch", "idempotency_key", b"idempotency_key", "lease", b"lease", "name", b"name", "overlay", b"overlay", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkWorkspaceRequest: _TypeAlias = ForkWorkspaceRequest  # noqa: Y015
+
+@_typing.final
+class ForkWorkspaceResponse(_message.Message):
+    """ForkWorkspaceResponse carries the copy."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workspace(self) -> Global___Workspace:
+        """The copy."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Global___Workspace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForkWorkspaceResponse: _TypeAlias = ForkWorkspaceResponse  # noqa: Y015
+
+@_typing.final
+class RenameWorkspaceRequest(_message.Message):
+    """RenameWorkspaceRequest asks for another name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    workspace_id: _builtins.str
+    """Id of the workspace."""
+    name: _builtins.str
+    """Its name from now on; none when empty."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        workspace_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenameWorkspaceRequest: _TypeAlias = RenameWorkspaceRequest  # noqa: Y015
+
+@_typing.final
+class RenameWorkspaceResponse(_message.Message):
+    """RenameWorkspaceResponse carries the workspace as it now is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKSPACE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def workspace(self) -> Global___Workspace:
+        """The workspace."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Global___Workspace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workspace", b"workspace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenameWorkspaceResponse: _TypeAlias = RenameWorkspaceResponse  # noqa: Y015

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class WorkspaceServiceStub:
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def __init__(self, channel):
@@ -66,16 +66,27 @@ class WorkspaceServiceStub:
                 request_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceRequest.SerializeToString,
                 response_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceResponse.FromString,
                 _registered_method=True)
+        self.ForkWorkspace = channel.unary_unary(
+                '/fairlead.workspace.v1.WorkspaceService/ForkWorkspace',
+                request_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
+                response_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
+                _registered_method=True)
+        self.RenameWorkspace = channel.unary_unary(
+                '/fairlead.workspace.v1.WorkspaceService/RenameWorkspace',
+                request_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceRequest.SerializeToString,
+                response_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceResponse.FromString,
+                _registered_method=True)
 
 
 class WorkspaceServiceServicer:
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def MaterializeWorkspace(self, request, context):
         """MaterializeWorkspace checks a source out, or answers a typed miss with the host's tips. The same tenant and
         idempotency key give the same workspace, also after a restart; WORKSPACE_RELEASED once it was given back.
+        WORKSPACE_EXISTS and BRANCH_IN_USE when the name or the branch is claimed, NAME_INVALID, QUOTA, BASE_LOCKED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,6 +125,23 @@ class WorkspaceServiceServicer:
         """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
         nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
         same key gets WORKSPACE_RELEASED.
+        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForkWorkspace(self, request, context):
+        """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
+        and branch. WORKSPACE_NOT_FOUND, WORKSPACE_EXISTS, BRANCH_IN_USE, NAME_INVALID, QUOTA.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameWorkspace(self, request, context):
+        """RenameWorkspace gives a workspace another name; its id, files and branch stay. WORKSPACE_NOT_FOUND,
+        WORKSPACE_EXISTS, NAME_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -152,6 +180,16 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
                     request_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceRequest.FromString,
                     response_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceResponse.SerializeToString,
             ),
+            'ForkWorkspace': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForkWorkspace,
+                    request_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.FromString,
+                    response_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.SerializeToString,
+            ),
+            'RenameWorkspace': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameWorkspace,
+                    request_deserializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceRequest.FromString,
+                    response_serializer=fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'fairlead.workspace.v1.WorkspaceService', rpc_method_handlers)
@@ -161,8 +199,8 @@ def add_WorkspaceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class WorkspaceService:
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @staticmethod
@@ -317,6 +355,60 @@ class WorkspaceService:
             '/fairlead.workspace.v1.WorkspaceService/ReleaseWorkspace',
             fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceRequest.SerializeToString,
             fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ReleaseWorkspaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForkWorkspace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.workspace.v1.WorkspaceService/ForkWorkspace',
+            fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceRequest.SerializeToString,
+            fairlead_dot_workspace_dot_v1_dot_workspace__pb2.ForkWorkspaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameWorkspace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.workspace.v1.WorkspaceService/RenameWorkspace',
+            fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceRequest.SerializeToString,
+            fairlead_dot_workspace_dot_v1_dot_workspace__pb2.RenameWorkspaceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class WorkspaceServiceStub:
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @_typing.overload
@@ -38,6 +38,7 @@ class WorkspaceServiceStub:
     MaterializeWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.MaterializeWorkspaceRequest, _workspace_pb2.MaterializeWorkspaceResponse]
     """MaterializeWorkspace checks a source out, or answers a typed miss with the host's tips. The same tenant and
     idempotency key give the same workspace, also after a restart; WORKSPACE_RELEASED once it was given back.
+    WORKSPACE_EXISTS and BRANCH_IN_USE when the name or the branch is claimed, NAME_INVALID, QUOTA, BASE_LOCKED.
     """
     ImportSnapshot: _grpc.StreamUnaryMultiCallable[_workspace_pb2.ImportSnapshotRequest, _workspace_pb2.ImportSnapshotResponse]
     """ImportSnapshot streams a thin pack: first `open`, then `chunk`s. It answers when the objects are connected,
@@ -53,18 +54,28 @@ class WorkspaceServiceStub:
     """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
     nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
     same key gets WORKSPACE_RELEASED.
+    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+    """
+    ForkWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]
+    """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
+    and branch. WORKSPACE_NOT_FOUND, WORKSPACE_EXISTS, BRANCH_IN_USE, NAME_INVALID, QUOTA.
+    """
+    RenameWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.RenameWorkspaceRequest, _workspace_pb2.RenameWorkspaceResponse]
+    """RenameWorkspace gives a workspace another name; its id, files and branch stay. WORKSPACE_NOT_FOUND,
+    WORKSPACE_EXISTS, NAME_INVALID.
     """
 
 @_typing.type_check_only
 class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     MaterializeWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.MaterializeWorkspaceRequest, _workspace_pb2.MaterializeWorkspaceResponse]  # type: ignore[assignment]
     """MaterializeWorkspace checks a source out, or answers a typed miss with the host's tips. The same tenant and
     idempotency key give the same workspace, also after a restart; WORKSPACE_RELEASED once it was given back.
+    WORKSPACE_EXISTS and BRANCH_IN_USE when the name or the branch is claimed, NAME_INVALID, QUOTA, BASE_LOCKED.
     """
     ImportSnapshot: _aio.StreamUnaryMultiCallable[_workspace_pb2.ImportSnapshotRequest, _workspace_pb2.ImportSnapshotResponse]  # type: ignore[assignment]
     """ImportSnapshot streams a thin pack: first `open`, then `chunk`s. It answers when the objects are connected,
@@ -80,11 +91,20 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
     nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
     same key gets WORKSPACE_RELEASED.
+    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+    """
+    ForkWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]  # type: ignore[assignment]
+    """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
+    and branch. WORKSPACE_NOT_FOUND, WORKSPACE_EXISTS, BRANCH_IN_USE, NAME_INVALID, QUOTA.
+    """
+    RenameWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.RenameWorkspaceRequest, _workspace_pb2.RenameWorkspaceResponse]  # type: ignore[assignment]
+    """RenameWorkspace gives a workspace another name; its id, files and branch stay. WORKSPACE_NOT_FOUND,
+    WORKSPACE_EXISTS, NAME_INVALID.
     """
 
 class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """WorkspaceService makes git checkouts on one host and gives them back. Signalling calls it on the
-    workspace-provisioner of the host that it chose.
+    """WorkspaceService makes git checkouts and gives them back. The workspace-provisioner serves it for its host;
+    signalling serves it to clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @_abc_1.abstractmethod
@@ -95,6 +115,7 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workspace_pb2.MaterializeWorkspaceResponse, _abc.Awaitable[_workspace_pb2.MaterializeWorkspaceResponse]]:
         """MaterializeWorkspace checks a source out, or answers a typed miss with the host's tips. The same tenant and
         idempotency key give the same workspace, also after a restart; WORKSPACE_RELEASED once it was given back.
+        WORKSPACE_EXISTS and BRANCH_IN_USE when the name or the branch is claimed, NAME_INVALID, QUOTA, BASE_LOCKED.
         """
 
     @_abc_1.abstractmethod
@@ -140,6 +161,27 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
         """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
         nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
         same key gets WORKSPACE_RELEASED.
+        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+        """
+
+    @_abc_1.abstractmethod
+    def ForkWorkspace(
+        self,
+        request: _workspace_pb2.ForkWorkspaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.ForkWorkspaceResponse, _abc.Awaitable[_workspace_pb2.ForkWorkspaceResponse]]:
+        """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
+        and branch. WORKSPACE_NOT_FOUND, WORKSPACE_EXISTS, BRANCH_IN_USE, NAME_INVALID, QUOTA.
+        """
+
+    @_abc_1.abstractmethod
+    def RenameWorkspace(
+        self,
+        request: _workspace_pb2.RenameWorkspaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_workspace_pb2.RenameWorkspaceResponse, _abc.Awaitable[_workspace_pb2.RenameWorkspaceResponse]]:
+        """RenameWorkspace gives a workspace another name; its id, files and branch stay. WORKSPACE_NOT_FOUND,
+        WORKSPACE_EXISTS, NAME_INVALID.
         """
 
 def add_WorkspaceServiceServicer_to_server(servicer: WorkspaceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
