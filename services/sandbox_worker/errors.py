@@ -85,6 +85,17 @@ class WorkspaceNotFound(NotFound):
         )
 
 
+class WorkspaceNotMounted(FailedPrecondition):
+    """The layers of a workspace cannot be mounted in the sandbox."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"The workspace cannot be mounted in the sandbox: {cause}.",
+            reason="workspace_not_mounted",
+            remedy="Materialize it without an overlay, or let the worker mount (see its README).",
+        )
+
+
 class IsolationUnknown(InvalidArgument):
     """No isolation has this name."""
 

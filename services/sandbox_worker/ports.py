@@ -14,6 +14,23 @@ from sandbox_worker.sandbox import Limits
 
 
 @dataclass(frozen=True, slots=True)
+class Layers:
+    """An overlay: the frozen `lower` directories, topmost first, and the workspace's own two."""
+
+    lower: tuple[Path, ...]
+    upper: Path
+    work: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A workspace's directory; with layers it is empty until they are mounted there."""
+
+    path: Path
+    layers: Layers | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramOrder:
     """What to start: `environment` comes on top of the enclosure's own variables.
 
@@ -75,8 +92,11 @@ class Enclosure(Protocol):
         """The limits that this enclosure holds; what it cannot hold is 0."""
         ...
 
-    async def bind(self, workspace: Path) -> None:
-        """Make a workspace the root of working directories."""
+    async def bind(self, workspace: Tree) -> None:
+        """Make a workspace the root of working directories; one with layers is mounted first.
+
+        Raises SandboxLost and WorkspaceNotMounted. Again is harmless.
+        """
         ...
 
     async def start(self, order: ProgramOrder) -> Program:
@@ -219,8 +239,8 @@ class SandboxRecords(Protocol):
 class Trees(Protocol):
     """The workspaces of this host."""
 
-    async def find(self, workspace_id: str) -> Path:
-        """Return the directory of a workspace; raises WorkspaceNotFound."""
+    async def find(self, workspace_id: str) -> Tree:
+        """Return where a workspace is; raises WorkspaceNotFound."""
         ...
 
 

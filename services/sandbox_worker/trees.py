@@ -1,52 +1,46 @@
-"""The workspaces that the host's provisioner made, and paths inside them."""
+"""The workspaces that the host's provisioner made."""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 from concurrent.futures import Executor
 from pathlib import Path
 
 from chassis.ids import is_id
 from sandbox_worker.errors import WorkspaceNotFound
-from sandbox_worker.execution_errors import DirectoryNotFound, DirectoryOutside
+from sandbox_worker.ports import Layers, Tree
 
 
 class HostTrees:
-    """Finds workspaces at `<root>/<workspace_id>`."""
+    """Finds workspaces below a host root: at `trees/<workspace_id>`, and with their layers at
+    `layers/<workspace_id>`.
+    """
 
-    def __init__(self, *, root: Path, executor: Executor) -> None:
-        self._root = root
+    def __init__(self, *, host_root: Path, executor: Executor) -> None:
+        self._host_root = host_root
         self._executor = executor
 
-    async def find(self, workspace_id: str) -> Path:
+    async def find(self, workspace_id: str) -> Tree:
         if not is_id("wsp", workspace_id):
             raise WorkspaceNotFound(workspace_id)
-        path = self._root / workspace_id
         loop = asyncio.get_running_loop()
-        if not await loop.run_in_executor(self._executor, _is_real_directory, path):
+        found = await loop.run_in_executor(self._executor, _find, self._host_root, workspace_id)
+        if found is None:
             raise WorkspaceNotFound(workspace_id)
-        return path
+        return found
 
 
-def working_directory(root: Path, directory: str) -> Path:
-    """Return `directory` below `root` with links resolved; blocking.
-
-    Raises DirectoryOutside, DirectoryNotFound. A program in the workspace can swap a link
-    afterwards: walls that must hold against that are the isolation's.
-    """
-    if not directory:
-        return root
-    if os.path.isabs(directory):
-        raise DirectoryOutside(directory)
-    top = os.path.realpath(root)
-    path = os.path.realpath(os.path.join(top, directory))
-    if path != top and not path.startswith(top + os.sep):
-        raise DirectoryOutside(directory)
-    if not os.path.isdir(path):
-        raise DirectoryNotFound(directory)
-    return Path(path)
-
-
-def _is_real_directory(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
+def _find(host_root: Path, workspace_id: str) -> Tree | None:
+    path = host_root / "trees" / workspace_id
+    if not path.is_dir() or path.is_symlink():
+        return None
+    place = host_root / "layers" / workspace_id
+    try:
+        mount = json.loads((place / "mount.json").read_bytes())
+        lower = tuple(Path(each) for each in mount["lower"])
+    except FileNotFoundError:
+        return Tree(path)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return Tree(path, Layers(lower, place / "upper", place / "work"))

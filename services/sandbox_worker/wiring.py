@@ -17,6 +17,7 @@ from sandbox_worker import execution_api, grpc_api
 from sandbox_worker.execution_api import ExecutionServicer
 from sandbox_worker.executions import Executions
 from sandbox_worker.grpc_api import SandboxServicer
+from sandbox_worker.isolation.overlay_trial import can_mount_overlay
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.janitor import Janitor
 from sandbox_worker.journal_store import JournalStore
@@ -63,6 +64,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         files = stack.enter_context(
             ThreadPoolExecutor(max_workers=_FILE_THREADS, thread_name_prefix="files")
         )
+        mounts_overlays = await can_mount_overlay(root)
         clock = SystemClock()
         process = ProcessIsolation(
             private_root=root / "private", path=settings.path, executor=files
@@ -73,7 +75,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
             id_key=id_key,
             isolations={process.name: process},
             records=RecordStore(root=root / "records", executor=files),
-            trees=HostTrees(root=settings.host_root / "trees", executor=files),
+            trees=HostTrees(host_root=settings.host_root, executor=files),
             clock=clock,
             most=settings.most_sandboxes,
             tombstone_seconds=settings.tombstone_seconds,
@@ -132,6 +134,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
                     "address": address,
                     "epoch": str(epoch),
                     "isolation": ",".join(sandboxes.isolations),
+                    "overlay": "1" if mounts_overlays else "0",
                     "sandboxes": str(sandboxes.count),
                     "capacity": str(settings.most_sandboxes),
                     "draining": "1" if sandboxes.draining else "0",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host; the addresses are gRPC targets (`unix:/path` or `host:port`), `isolation` is best
-    first.
+    first; `overlay` says whether its sandboxes can mount layered workspaces.
     """
 
     host_id: str
@@ -18,6 +18,7 @@ class Host:
     sandboxes: int = 0
     capacity: int = 0
     draining: bool = False
+    overlay: bool = False
 
     @property
     def load(self) -> float:

@@ -77,6 +77,7 @@ class GrpcWorkspaces:
                     source=to_source(source),
                     branch=branch,
                     lease=to_duration(lease),
+                    overlay=host.overlay,
                 ),
                 timeout=_UNARY_SECONDS,
             )

@@ -144,6 +144,7 @@ def _host(host_id: str, workspace: Mapping[str, str], sandbox: Mapping[str, str]
         isolation=tuple(name for name in names if name),
         sandboxes=_count(sandbox.get("sandboxes", "")),
         capacity=_count(sandbox.get("capacity", "")),
+        overlay=sandbox.get("overlay") == "1",
         draining="1" in (workspace.get("draining"), sandbox.get("draining")),
     )
 

@@ -7,16 +7,24 @@ runs until it is signalled; `cat` copies standard input; `missing` and `plain` c
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox_worker.errors import IsolationFailed, SandboxLost
 from sandbox_worker.execution import Piece, ProgramEnd, Stream
-from sandbox_worker.execution_errors import CommandNotExecutable, CommandNotFound, StdinClosed
-from sandbox_worker.ports import ProgramOrder
+from sandbox_worker.execution_errors import (
+    CommandNotExecutable,
+    CommandNotFound,
+    DirectoryNotFound,
+    DirectoryOutside,
+    StdinClosed,
+)
+from sandbox_worker.isolation.working_directory import working_directory
+from sandbox_worker.ports import ProgramOrder, Tree
 from sandbox_worker.sandbox import Limits
-from sandbox_worker.trees import working_directory
 
 
 class ScriptedProgram:
@@ -97,13 +105,13 @@ class ScriptedEnclosure:
         self._directory = home
         self._gone = asyncio.Event()
 
-    async def bind(self, workspace: Path) -> None:
-        self._directory = workspace
+    async def bind(self, workspace: Tree) -> None:
+        self._directory = workspace.path
 
     async def start(self, order: ProgramOrder) -> ScriptedProgram:
         if self._gone.is_set():
             raise SandboxLost(self._sandbox_id)
-        working_directory(self._directory, order.directory)
+        _require_directory(self._directory, order.directory)
         if order.arguments[0] == "missing":
             raise CommandNotFound(order.arguments[0])
         if order.arguments[0] == "plain":
@@ -155,3 +163,11 @@ class ScriptedIsolation:
 
     async def clean(self) -> None:
         self.cleaned = True
+
+
+def _require_directory(root: Path, directory: str) -> None:
+    try:
+        working_directory(os.fsencode(root), os.fsencode(directory))
+    except OSError as error:
+        outside = error.errno == errno.EXDEV
+        raise (DirectoryOutside if outside else DirectoryNotFound)(directory) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandbox_worker.errors import StorageUnavailable, WorkspaceNotFound
 from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece
-from sandbox_worker.ports import KeptExecution, SandboxRecord
+from sandbox_worker.ports import KeptExecution, SandboxRecord, Tree
 
 
 class MemoryRecords:
@@ -109,10 +109,10 @@ class ListedTrees:
 
     trees: dict[str, Path] = field(default_factory=dict)
 
-    async def find(self, workspace_id: str) -> Path:
+    async def find(self, workspace_id: str) -> Tree:
         if workspace_id not in self.trees:
             raise WorkspaceNotFound(workspace_id)
-        return self.trees[workspace_id]
+        return Tree(self.trees[workspace_id])
 
 
 class ListedSpan:

@@ -2,8 +2,8 @@
 ends.
 
 Runs in a process forked from the spawner: single-threaded, standard library only, no secrets in its
-memory. Packets in: start, signal, expire, connect, release. Packets out: ready, started, unstarted,
-exit, connected, refused.
+memory. Packets in: mount, start, signal, expire, connect, release. Packets out: ready, mounted,
+unmounted, started, unstarted, exit, connected, refused.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 from typing import NoReturn
 
 from sandbox_worker.isolation.descendants import kill_below
+from sandbox_worker.isolation.overlay import enter_mount_namespace, mount_overlay
 from sandbox_worker.isolation.packets import DESCRIPTORS, number, pack, receive, unpack, widen
 from sandbox_worker.isolation.process_control import (
     become_subreaper,
@@ -27,6 +28,7 @@ from sandbox_worker.isolation.process_control import (
     limit,
     signal_pipe,
 )
+from sandbox_worker.isolation.working_directory import working_directory
 
 _RESOURCES = {
     b"memory": resource.RLIMIT_AS,
@@ -51,6 +53,7 @@ class Init:
         self._sweep: set[int] = set()
         self._connecting: dict[int, tuple[bytes, socket.socket, bytes, int]] = {}
         self._poll = select.poll()
+        self._mounted = b""
         self._leaving = False
 
     def run(self) -> NoReturn:
@@ -97,6 +100,8 @@ class Init:
             return
         fields, descriptors = packet
         match fields[0]:
+            case b"mount":
+                self._mount(*fields[1:5], lower=fields[5:])
             case b"start":
                 self._start(fields[1:], descriptors)
             case b"signal" | b"expire":
@@ -108,15 +113,31 @@ class Init:
         for descriptor in descriptors:
             os.close(descriptor)
 
+    def _mount(
+        self, request: bytes, target: bytes, upper: bytes, work: bytes, *, lower: list[bytes]
+    ) -> None:
+        """Mount the workspace, once: a call that is repeated finds it."""
+        try:
+            if not self._mounted:
+                enter_mount_namespace()
+                mount_overlay(target, upper=upper, work=work, lower=lower)
+                self._mounted = target
+            elif self._mounted != target:
+                raise OSError(errno.EBUSY, "another workspace is mounted")
+        except OSError as error:
+            self._send(b"unmounted", request, number(error.errno or errno.EIO))
+        else:
+            self._send(b"mounted", request)
+
     def _start(self, fields: list[bytes], descriptors: list[int]) -> None:
-        execution, directory, path, count = fields[0], fields[1], fields[2], int(fields[3])
-        arguments, environment = fields[4 : 4 + count], fields[4 + count :]
+        execution, root, directory, path, count = *fields[:4], int(fields[4])
+        arguments, environment = fields[5 : 5 + count], fields[5 + count :]
         if len(descriptors) < DESCRIPTORS:
             # The kernel drops what does not fit below this process's limit of open files.
             self._send(b"unstarted", execution, b"command", number(errno.EMFILE))
             return
         try:
-            os.chdir(directory)
+            os.chdir(working_directory(root, directory))
         except OSError as error:
             self._send(b"unstarted", execution, b"directory", number(error.errno or errno.ENOENT))
             return

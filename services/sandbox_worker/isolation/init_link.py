@@ -8,25 +8,24 @@ import itertools
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 
-from sandbox_worker.errors import IsolationFailed, SandboxLost
+from sandbox_worker.errors import IsolationFailed, SandboxLost, WorkspaceNotMounted
 from sandbox_worker.execution import Piece, ProgramEnd
 from sandbox_worker.execution_errors import (
     CommandInvalid,
     CommandNotExecutable,
     CommandNotFound,
     DirectoryNotFound,
+    DirectoryOutside,
     ProcessesExhausted,
 )
 from sandbox_worker.isolation.packet_link import LinkClosed, PacketLink, close_all
 from sandbox_worker.isolation.packets import number
 from sandbox_worker.isolation.pipes import Pipes
-from sandbox_worker.ports import ProgramOrder
+from sandbox_worker.ports import ProgramOrder, Tree
 from sandbox_worker.sandbox import Limits
-from sandbox_worker.trees import working_directory
 
 _PATIENCE = 5.0
 """Seconds that an init gets to kill what is below it before it is killed itself."""
@@ -87,7 +86,6 @@ class InitEnclosure:
         limits: Limits,
         environment: Mapping[str, str],
         home: Path,
-        executor: Executor,
         kill: Callable[[str], Awaitable[None]],
         clear: Callable[[], Awaitable[None]],
     ) -> None:
@@ -95,7 +93,6 @@ class InitEnclosure:
         self._limits = limits
         self._environment = environment
         self._directory = home
-        self._executor = executor
         self._kill = kill
         self._clear = clear
         self._loop = asyncio.get_running_loop()
@@ -123,22 +120,26 @@ class InitEnclosure:
         fields, _ = await self._answer(b"ready", IsolationFailed("its first process ended"))
         self._pid = int(fields[1])
 
-    async def bind(self, workspace: Path) -> None:
-        self._directory = workspace
+    async def bind(self, workspace: Tree) -> None:
+        layers = workspace.layers
+        if layers is not None:
+            request = b"m%d" % next(self._requests)
+            self._answers[request] = self._loop.create_future()
+            paths = (workspace.path, layers.upper, layers.work, *layers.lower)
+            await self._request(request, b"mount", request, *(os.fsencode(path) for path in paths))
+            fields, _ = await self._answer(request, SandboxLost(self._sandbox_id))
+            if fields[0] == b"unmounted":
+                raise WorkspaceNotMounted(os.strerror(int(fields[2])))
+        self._directory = workspace.path
 
     async def start(self, order: ProgramOrder) -> InitProgram:
-        directory = self._directory
-        if order.directory:
-            directory = await self._loop.run_in_executor(
-                self._executor, working_directory, directory, order.directory
-            )
         try:
             pipes = Pipes(stdin=order.stdin)
         except OSError as error:
             raise ProcessesExhausted from error
         program = InitProgram(execution_id=order.execution_id, pipes=pipes, link=self._link)
         try:
-            await self._start(order, directory, program, pipes)
+            await self._start(order, program, pipes)
         except BaseException:
             pipes.close()
             raise
@@ -189,9 +190,7 @@ class InitEnclosure:
         if self._spawner_lost:
             self.on_gone()
 
-    async def _start(
-        self, order: ProgramOrder, directory: Path, program: InitProgram, pipes: Pipes
-    ) -> None:
+    async def _start(self, order: ProgramOrder, program: InitProgram, pipes: Pipes) -> None:
         execution = order.execution_id.encode()
         variables = {**self._environment, **order.environment}
         variables["FAIRLEAD_SANDBOX_ID"] = self._sandbox_id
@@ -205,7 +204,8 @@ class InitEnclosure:
                     execution,
                     b"start",
                     execution,
-                    os.fsencode(directory),
+                    os.fsencode(self._directory),
+                    os.fsencode(order.directory),
                     os.fsencode(variables["PATH"]),
                     number(len(arguments)),
                     *arguments,
@@ -270,6 +270,8 @@ def _program_end(status: int) -> ProgramEnd:
 
 def _start_error(order: ProgramOrder, step: bytes, cause: int) -> Exception:
     if step == b"directory":
+        if cause == errno.EXDEV:
+            return DirectoryOutside(order.directory)
         return DirectoryNotFound(order.directory)
     match cause:
         case errno.ENOENT | errno.ENOTDIR | errno.ENAMETOOLONG | errno.ELOOP:

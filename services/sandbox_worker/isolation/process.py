@@ -75,7 +75,6 @@ class ProcessIsolation:
             limits=held,
             environment=self._environment(sandbox_id, private),
             home=private / "home",
-            executor=self._executor,
             kill=self._spawner.kill,
             clear=lambda: loop.run_in_executor(self._executor, remove_tree, private),
         )

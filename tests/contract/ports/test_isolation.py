@@ -22,7 +22,7 @@ from sandbox_worker.errors import IsolationFailed
 from sandbox_worker.execution import ProgramEnd
 from sandbox_worker.isolation import process as process_module
 from sandbox_worker.isolation.process import ProcessIsolation
-from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder
+from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder, Tree
 from sandbox_worker.sandbox import Limits
 from tests.fakes.isolation import ScriptedIsolation
 
@@ -165,7 +165,7 @@ async def test_it_says_why_a_program_does_not_start(
     workspace = subject.root / "workspace"
     workspace.mkdir()
     (workspace / "plain").write_text("no program")
-    await enclosure.bind(workspace)
+    await enclosure.bind(Tree(workspace))
     command = ("./plain",) if subject.real and words == ("plain",) else words
     with pytest.raises(FairleadError) as caught:
         await subject.start(enclosure, *command, directory=directory)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from chassis.ids import random_id
 from sandbox_worker.errors import HostFull
 from sandbox_worker.execution import Command, Exit, ExitReason
 from sandbox_worker.isolation.packets import number, pack, unpack
+from sandbox_worker.isolation.working_directory import working_directory
 from sandbox_worker.port_tokens import PortTokens
 from sandbox_worker.ports import SandboxRecord
 from sandbox_worker.record_store import HostState, RecordStore
@@ -27,7 +30,6 @@ from sandbox_worker.sandbox import Limits
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
 from sandbox_worker.tracing import TracedRuns, TracedSandboxes
-from sandbox_worker.trees import working_directory
 from tests.fakes.clock import FakeClock
 from tests.fakes.isolation import ScriptedIsolation
 from tests.fakes.sandbox_stores import ListedTrees, MemoryRecords
@@ -76,23 +78,19 @@ def test_working_directories_stay_below_their_root(tmp_path: Path) -> None:
     root.symlink_to(real)
     (real / "loop").symlink_to("loop")
     (real / "up").symlink_to("..")
-    assert working_directory(root, "") == root
-    assert working_directory(root, ".") == real
-    assert working_directory(root, "a/../a/b") == real / "a" / "b"
-    expected = {
-        "../real-sibling": "directory_outside",
-        "up": "directory_outside",
-        "up/real": None,
-        "/": "directory_outside",
-        "loop": "directory_not_found",
+    below = {b"": root, b".": real, b"a/../a/b": real / "a" / "b", b"up/real": real}
+    for directory, path in below.items():
+        assert working_directory(os.fsencode(root), directory) == os.fsencode(path)
+    refused = {
+        b"../real-sibling": errno.EXDEV,
+        b"up": errno.EXDEV,
+        b"/": errno.EXDEV,
+        b"loop": errno.ENOENT,
     }
-    for directory, reason in expected.items():
-        if reason is None:
-            assert working_directory(root, directory) == real
-            continue
-        with pytest.raises(FairleadError) as caught:
-            working_directory(root, directory)
-        assert caught.value.reason == reason, directory
+    for directory, cause in refused.items():
+        with pytest.raises(OSError, match=r"outside|not found") as caught:
+            working_directory(os.fsencode(root), directory)
+        assert caught.value.errno == cause, directory
 
 
 def bench(clock: FakeClock) -> Sandboxes:
