@@ -97,6 +97,29 @@ def _namespaces() -> Finding:
     )
 
 
+def _overlay() -> Finding:
+    """Ask the worker's own trial."""
+    place = default_state()
+    while not place.exists():
+        place = place.parent
+    tried = subprocess.run(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", "sandbox_worker.isolation.overlay", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode == 0:
+        return Finding("overlay", "ok", "workspaces of any size are taken in the same time")
+    cause = (tried.stderr.strip().splitlines() or ["it cannot be tried here"])[-1]
+    return Finding(
+        "overlay",
+        "limited",
+        f"layers cannot be mounted: {cause}",
+        "Let the worker make namespaces, and keep the state directory off overlay file systems; "
+        "without it workspaces come from a pool.",
+    )
+
+
 def _docker() -> Finding:
     if shutil.which("docker") is None:
         return Finding("docker", "limited", "not found", "Only `make compose-*` needs it.")
@@ -151,6 +174,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _git,
     _redis,
     _namespaces,
+    _overlay,
     _docker,
     _ports,
     _state,

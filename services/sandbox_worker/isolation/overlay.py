@@ -104,3 +104,7 @@ def main() -> None:
         _try(os.fsencode(sys.argv[-1]))
     except OSError as error:
         sys.exit(error.strerror or "unknown")
+
+
+if __name__ == "__main__":
+    main()

@@ -165,7 +165,7 @@ async def test_a_workspace_without_readable_layers_is_not_there(tmp_path: Path, 
 async def test_it_needs_no_privilege_where_the_kernel_allows_it() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become somebody without privileges")
-    source = inspect.getsource(overlay) + "\nmain()\n"
+    source = inspect.getsource(overlay)
     with tempfile.TemporaryDirectory() as place:
         os.chown(place, _NOBODY, _NOBODY)
         ran = await asyncio.to_thread(
