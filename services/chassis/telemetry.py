@@ -1,4 +1,6 @@
-"""Starts tracing for a room and says which trace is active; rooms name spans in `tracing.py`."""
+"""Starts tracing and metrics for a room and says which trace is active; rooms name spans and
+counters in `tracing.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from urllib.parse import urlsplit
 import requests
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -77,9 +82,38 @@ def start_telemetry(room: str) -> TracerProvider:
     return provider
 
 
+def start_metrics(room: str) -> MeterProvider:
+    """Make the room's meter provider, which exports over OTLP/HTTP once a minute when
+    OTEL_EXPORTER_OTLP_METRICS_ENDPOINT is set; the local stack's own store takes spans only.
+    """
+    readers: list[MetricReader] = []
+    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+    if endpoint:
+        quiet = OncePerMinute()
+        for name in _EXPORTER_LOGGERS:
+            logging.getLogger(name).addFilter(quiet)
+        readers.append(
+            PeriodicExportingMetricReader(OTLPMetricExporter(session=_session(endpoint)))
+        )
+    return MeterProvider(
+        metric_readers=readers,
+        resource=Resource.create({"service.name": room}),
+        shutdown_on_exit=False,
+    )
+
+
+def stop_metrics(provider: MeterProvider, seconds: float = _FLUSH_SECONDS) -> None:
+    """Flush and shut `provider` down, waiting at most `seconds`, collector or not."""
+    _stop(provider.shutdown, seconds)
+
+
 def stop_telemetry(provider: TracerProvider, seconds: float = _FLUSH_SECONDS) -> None:
     """Flush and shut `provider` down, waiting at most `seconds`, collector or not."""
-    worker = threading.Thread(target=provider.shutdown, name="telemetry-flush", daemon=True)
+    _stop(provider.shutdown, seconds)
+
+
+def _stop(shut_down: Callable[[], None], seconds: float) -> None:
+    worker = threading.Thread(target=shut_down, name="telemetry-flush", daemon=True)
     worker.start()
     worker.join(seconds)
 

@@ -18,9 +18,9 @@ import socket
 import time
 from typing import NoReturn
 
+from chassis.packets import DESCRIPTORS, number, pack, receive, unpack, widen
 from sandbox_worker.isolation.descendants import kill_below
 from sandbox_worker.isolation.overlay import enter_mount_namespace, mount_overlay
-from sandbox_worker.isolation.packets import DESCRIPTORS, number, pack, receive, unpack, widen
 from sandbox_worker.isolation.process_control import (
     become_subreaper,
     drain,

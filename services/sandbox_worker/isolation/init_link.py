@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from chassis.packet_link import LinkClosed, PacketLink, close_all
+from chassis.packets import number
 from sandbox_worker.errors import IsolationFailed, SandboxLost, WorkspaceNotMounted
 from sandbox_worker.execution import Piece, ProgramEnd
 from sandbox_worker.execution_errors import (
@@ -21,8 +23,6 @@ from sandbox_worker.execution_errors import (
     DirectoryOutside,
     ProcessesExhausted,
 )
-from sandbox_worker.isolation.packet_link import LinkClosed, PacketLink, close_all
-from sandbox_worker.isolation.packets import number
 from sandbox_worker.isolation.pipes import Pipes
 from sandbox_worker.ports import ProgramOrder, Tree
 from sandbox_worker.sandbox import Limits

@@ -18,9 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from chassis.packets import number
 from sandbox_worker.errors import IsolationFailed
 from sandbox_worker.isolation.init_link import InitEnclosure
-from sandbox_worker.isolation.packets import number
 from sandbox_worker.isolation.spawner_process import SpawnerProcess
 from sandbox_worker.isolation.strays import kill_strays
 from sandbox_worker.sandbox import Limits

@@ -17,9 +17,9 @@ import socket
 import sys
 import time
 
+from chassis.packets import number, pack, receive
 from sandbox_worker.isolation import init
 from sandbox_worker.isolation.descendants import below, kill_below
-from sandbox_worker.isolation.packets import number, pack, receive
 from sandbox_worker.isolation.process_control import (
     become_subreaper,
     drain,

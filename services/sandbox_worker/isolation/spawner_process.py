@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
+from chassis.packet_link import LinkClosed, PacketLink, close_all
 from sandbox_worker.errors import IsolationFailed
-from sandbox_worker.isolation.packet_link import LinkClosed, PacketLink, close_all
 
 log = logging.getLogger(__name__)
 

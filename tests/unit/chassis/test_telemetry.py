@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry import trace
@@ -15,7 +16,9 @@ from chassis.telemetry import (
     OncePerMinute,
     current_trace_id,
     remote_context,
+    start_metrics,
     start_telemetry,
+    stop_metrics,
     stop_telemetry,
     traceparent,
 )
@@ -25,7 +28,11 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.fixture(autouse=True)
 def no_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+    for name in (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -98,3 +105,43 @@ def test_the_end_is_bounded_when_the_collector_does_not_answer() -> None:
     stop_telemetry(provider, seconds=0.05)
     assert time.monotonic() - started < 2
     stuck.release.set()
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes whatever comes."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.bodies.append(body)  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+def test_counters_go_to_the_metrics_endpoint_at_the_latest_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        server.bodies = []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        endpoint = f"http://127.0.0.1:{server.server_port}/v1/metrics"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", endpoint)
+        meters = start_metrics("probe")
+        meters.get_meter("t").create_counter("fairlead.probe.things").add(3)
+        stop_metrics(meters, seconds=10)
+        server.shutdown()
+        thread.join()
+        (body,) = server.bodies  # type: ignore[attr-defined]
+    assert b"fairlead.probe.things" in body
+    assert b"probe" in body
+
+
+def test_without_an_endpoint_counters_cost_no_thread() -> None:
+    before = threading.active_count()
+    meters = start_metrics("probe")
+    meters.get_meter("t").create_counter("fairlead.probe.things").add(3)
+    assert threading.active_count() == before
+    stop_metrics(meters)

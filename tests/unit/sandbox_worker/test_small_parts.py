@@ -19,9 +19,9 @@ from opentelemetry.trace import StatusCode
 
 from chassis.errors import FairleadError
 from chassis.ids import random_id
+from chassis.packets import number, pack, unpack
 from sandbox_worker.errors import HostFull
 from sandbox_worker.execution import Command, Exit, ExitReason
-from sandbox_worker.isolation.packets import number, pack, unpack
 from sandbox_worker.isolation.working_directory import working_directory
 from sandbox_worker.port_tokens import PortTokens
 from sandbox_worker.ports import SandboxRecord

@@ -1,4 +1,4 @@
-"""The worker's end of a packet socket on its event loop."""
+"""A service's end of a packet socket on its event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 
-from sandbox_worker.isolation.packets import pack, receive, widen
+from chassis.packets import pack, receive, widen
 
 Arrival = Callable[[list[bytes], list[int]], None]
 

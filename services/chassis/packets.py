@@ -1,5 +1,5 @@
-"""Packets between the worker, the spawner and the inits: NUL-separated fields, one SEQPACKET
-message each.
+"""Packets between a service and the small programs that it starts processes with: NUL-separated
+fields, one SEQPACKET message each.
 
 No field can hold a NUL: arguments, environment and paths may not, and numbers are decimal text.
 """
