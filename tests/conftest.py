@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from redis.asyncio import Redis
 
 from chassis.redis_client import open_redis
 from tests.redis_fixture import RedisServer, redis_binary, redis_server
+
+# No test's command leaves an agent behind, unless it tests the agent.
+os.environ["FAIRLEAD_AGENT"] = "0"
 
 
 @pytest.fixture(scope="session")

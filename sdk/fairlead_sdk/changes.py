@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.fast_import import ImportedTree, import_tree
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
@@ -28,11 +29,15 @@ _ATTEMPTS = 3
 class ChangedFile:
     """One path that differs from HEAD: its bytes' name below the top, and its mode; no mode when it
     is gone.
+
+    `stamp` is what a later change of the file would change: device, mode, size, mtime and ctime in
+    nanoseconds, inode.
     """
 
     path: bytes
     mode: str
     size: int
+    stamp: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +45,15 @@ class Changes:
     """The tree that holds every file as it is, and a thin pack against HEAD with what is new in it.
 
     `pack` is empty when it would be larger than 256 KiB: then the objects go with the upload, out
-    of `directory`, where `tip` is a commit that holds the tree.
+    of the directory `objects`, where `tip` is a commit that holds the tree.
     """
 
     tree: str
-    tip: str
     pack: bytes
-    directory: Path
     files: int
     scratch: Scratch
-
-    @property
-    def objects(self) -> Path:
-        """Where the new objects are."""
-        return self.directory / "objects"
+    tip: str = ""
+    objects: Path | None = None
 
     def close(self) -> None:
         """Remove the temporary objects."""
@@ -80,6 +80,7 @@ def collect_changes(
     commit: str,
     object_format: str,
     scratch: Scratch,
+    memo: ChangesMemo,
 ) -> Found:
     """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files.
 
@@ -91,9 +92,20 @@ def collect_changes(
         return Found(None, warnings)
     for _ in range(_ATTEMPTS):
         try:
+            memo.begin()
             files = _looked_at(paths, top)
             _require_moderate(files)
-            return Found(_made(files, top, objects, commit, object_format, scratch), warnings)
+            known = memo.find(commit, files)
+            if known is None:
+                changes = _made(files, top, objects, commit, object_format, scratch)
+                if changes is None or changes.pack:
+                    kept = ("", b"") if changes is None else (changes.tree, changes.pack)
+                    memo.keep(commit, files, *kept)
+            elif known[0]:
+                changes = Changes(*known, len(files), scratch)
+            else:
+                changes = None
+            return Found(changes, warnings)
         except FileMoved as moved:
             name = str(moved)
     raise RepositoryError(
@@ -151,10 +163,22 @@ def _file(root: bytes, path: bytes, *, gone: bool) -> ChangedFile:
     except PermissionError:
         raise _unreadable(path) from None
     if facts is not None and stat.S_ISLNK(facts.st_mode):
-        return ChangedFile(path, "120000", facts.st_size)
+        return ChangedFile(path, "120000", facts.st_size, _stamp(facts))
     if facts is not None and stat.S_ISREG(facts.st_mode):
-        return ChangedFile(path, "100755" if facts.st_mode & 0o100 else "100644", facts.st_size)
+        mode = "100755" if facts.st_mode & 0o100 else "100644"
+        return ChangedFile(path, mode, facts.st_size, _stamp(facts))
     return ChangedFile(path, "", 0)
+
+
+def _stamp(facts: os.stat_result) -> tuple[int, ...]:
+    return (
+        facts.st_dev,
+        facts.st_mode,
+        facts.st_size,
+        facts.st_mtime_ns,
+        facts.st_ctime_ns,
+        facts.st_ino,
+    )
 
 
 def _require_moderate(files: list[ChangedFile]) -> None:
@@ -202,14 +226,12 @@ def _made(
     except BaseException:
         scratch.remove()
         raise
+    if pack:
+        scratch.remove()
+        return Changes(imported.tree, pack, len(files), scratch)
     scratch.settle()
     return Changes(
-        tree=imported.tree,
-        tip=imported.commit,
-        pack=pack,
-        directory=directory,
-        files=len(files),
-        scratch=scratch,
+        imported.tree, b"", len(files), scratch, tip=imported.commit, objects=directory / "objects"
     )
 
 

@@ -7,32 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from urllib.parse import urlsplit
-
-import httpx2
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.errors import (
     FairleadError,
-    MeshUnavailable,
     Unavailable,
     error_from_problem,
 )
+from fairlead_sdk.http_errors import no_address
+from fairlead_sdk.http_wire import Content, PlainWire, Wire
 from fairlead_sdk.json_form import JsonObject
+
+if TYPE_CHECKING:
+    import httpx2
 
 NDJSON = "application/x-ndjson"
 PACK = "application/x-fairlead-pack"
 _PAUSES = (0.1, 0.3)
-_CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
 # A stream that is silent for so long is taken up again by its cursor: a dead connection (sleep,
 # NAT) looks just like a quiet command.
 _SILENCE_SECONDS = 60.0
+_PROXIES = frozenset({"http_proxy", "all_proxy"})
 _LONGEST_LINE_BYTES = 4 * 1024 * 1024
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -44,7 +47,10 @@ def make_idempotency_key() -> str:
 
 
 class FrontDoor:
-    """A connection pool to one front door. Use as an async context manager."""
+    """A connection pool to one front door. Use as an async context manager.
+
+    A connection that is not used is kept for `kept_seconds`.
+    """
 
     def __init__(
         self,
@@ -53,22 +59,14 @@ class FrontDoor:
         api_key: str,
         transport: httpx2.AsyncBaseTransport | None = None,
         sleep: Sleep = asyncio.sleep,
+        kept_seconds: float = 5.0,
     ) -> None:
         self.url = url
         self.sleep = sleep
-        headers = {"Accept-Encoding": "identity", "User-Agent": "fairlead-sdk"}
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "fairlead-sdk"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
-        parts = urlsplit(url)
-        self._client = httpx2.AsyncClient(
-            base_url=url,
-            headers=headers,
-            timeout=_timeout(_ANSWER_SECONDS),
-            transport=transport,
-            # Proxies of the environment are not for this machine's own stack.
-            trust_env=parts.hostname not in {"127.0.0.1", "localhost", "::1"},
-            verify=True if parts.scheme == "https" else _no_authorities(),
-        )
+        self._wire = _wire(url, headers, kept_seconds, transport)
 
     async def __aenter__(self) -> FrontDoor:
         return self
@@ -79,7 +77,7 @@ class FrontDoor:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._client.aclose()
+        await self._wire.close()
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """Read a resource."""
@@ -89,9 +87,9 @@ class FrontDoor:
         """Change something; `key` is the idempotency key, made up when empty."""
         return await self._request("POST", path, body=body, key=key or make_idempotency_key())
 
-    async def delete(self, path: str) -> JsonObject:
+    async def delete(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """Remove a resource."""
-        return await self._request("DELETE", path, key=make_idempotency_key())
+        return await self._request("DELETE", path, params=params, key=make_idempotency_key())
 
     async def _request(
         self,
@@ -107,17 +105,34 @@ class FrontDoor:
             headers["Content-Type"] = "application/json"
         for pause in (*_PAUSES, None):
             try:
-                with self._transport_errors():
-                    response = await self._client.request(
-                        method, path, content=_encoded(body), params=params, headers=headers
-                    )
-                    _raise_for_problem(response.status_code, response.content)
-                    return _read(response.content)
+                return await self._exchanged(
+                    method,
+                    _target(path, params),
+                    headers=headers,
+                    content=_encoded(body),
+                    seconds=_ANSWER_SECONDS,
+                )
             except Unavailable:
                 if pause is None:
                     raise
                 await self.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
+
+    async def _exchanged(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        content: Content,
+        seconds: float | None,
+    ) -> JsonObject:
+        async with self._wire.exchange(
+            method, target, headers=headers, content=content, seconds=seconds
+        ) as answer:
+            found = b"".join([chunk async for chunk in answer.chunks()])
+            _raise_for_problem(answer.status, found)
+            return _read(found)
 
     @asynccontextmanager
     async def stream(
@@ -135,86 +150,61 @@ class FrontDoor:
             headers["Idempotency-Key"] = key
         if body is not None:
             headers["Content-Type"] = "application/json"
-        with self._transport_errors():
-            async with self._client.stream(
-                method,
-                path,
-                content=_encoded(body),
-                params=params,
-                headers=headers,
-                timeout=_timeout(_SILENCE_SECONDS),
-            ) as response:
-                if response.status_code >= 400:
-                    _raise_for_problem(response.status_code, await response.aread())
-                yield _lines(response)
+        async with self._wire.exchange(
+            method,
+            _target(path, params),
+            headers=headers,
+            content=_encoded(body),
+            seconds=_SILENCE_SECONDS,
+        ) as answer:
+            if answer.status >= 400:
+                found = b"".join([chunk async for chunk in answer.chunks()])
+                _raise_for_problem(answer.status, found)
+            yield _lines(answer.chunks())
 
-    async def upload(self, token: str, content: Callable[[], AsyncIterator[bytes]]) -> JsonObject:
-        """Send a pack for the miss that gave `token`; a broken connection starts it again."""
-        key = make_idempotency_key()
-        for pause in (*_PAUSES, None):
-            try:
-                with self._transport_errors():
-                    response = await self._client.post(
-                        "/v1/snapshots",
-                        params={"upload": token},
-                        content=content(),
-                        headers={"Content-Type": PACK, "Idempotency-Key": key},
-                        timeout=_timeout(None),
-                    )
-                    _raise_for_problem(response.status_code, response.content)
-                    return _read(response.content)
-            except MeshUnavailable:
-                if pause is None:
-                    raise
-                await self.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+    async def upload(self, token: str, content: AsyncIterator[bytes], *, key: str) -> JsonObject:
+        """Send a pack for the miss that gave `token`, once."""
+        return await self._exchanged(
+            "POST",
+            _target("/v1/snapshots", {"upload": token}),
+            headers={"Content-Type": PACK, "Idempotency-Key": key},
+            content=content,
+            seconds=None,
+        )
 
-    def _transport_errors(self) -> _TransportErrors:
-        return _TransportErrors(self.url)
+    def connect_ahead(self) -> None:
+        """Begin to connect before the first request is ready."""
+        self._wire.connect_ahead()
 
 
-class _TransportErrors:
-    """Turns what the HTTP library raises into errors of ours."""
+def _wire(
+    url: str,
+    headers: Mapping[str, str],
+    kept_seconds: float,
+    transport: httpx2.AsyncBaseTransport | None,
+) -> Wire:
+    """Take the plain wire where it suffices: without TLS, proxies and a given transport."""
+    try:
+        parts = urlsplit(url)
+        is_local = parts.hostname in {"127.0.0.1", "localhost", "::1"}
+    except ValueError:
+        raise no_address(url) from None
+    has_proxy = not is_local and any(name.lower() in _PROXIES for name in os.environ)
+    if transport is None and parts.scheme == "http" and not has_proxy:
+        return PlainWire(url=url, headers=headers, kept_seconds=kept_seconds)
+    from fairlead_sdk.http_library import LibraryWire
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    return LibraryWire(
+        url=url,
+        headers=headers,
+        kept_seconds=kept_seconds,
+        transport=transport,
+        is_local=is_local,
+    )
 
-    def __enter__(self) -> None:
-        return None
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        match error:
-            case httpx2.ConnectError() | httpx2.ConnectTimeout():
-                raise MeshUnavailable(
-                    f"Nothing answers at {self._url}.",
-                    reason="mesh_unreachable",
-                    remedy="Start the stack with `fairlead up`, or point FAIRLEAD_URL at one.",
-                ) from error
-            case httpx2.TimeoutException():
-                raise MeshUnavailable(
-                    f"The front door at {self._url} does not answer in time.",
-                    reason="mesh_silent",
-                    remedy="`fairlead doctor` shows what is wrong.",
-                ) from error
-            case httpx2.TransportError() | httpx2.StreamError():
-                raise MeshUnavailable(
-                    f"The connection to {self._url} broke.",
-                    reason="connection_lost",
-                    remedy="Try again; `fairlead doctor` shows what is wrong.",
-                ) from error
-            case httpx2.InvalidURL():
-                raise MeshUnavailable(
-                    f"{self._url} is not an address.",
-                    reason="url_invalid",
-                    remedy="Set FAIRLEAD_URL to something like http://127.0.0.1:7300.",
-                ) from error
-            case _:
-                return
+def _target(path: str, params: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(params)}" if params else path
 
 
 def problem_of(document: JsonObject) -> FairleadError | None:
@@ -225,9 +215,9 @@ def problem_of(document: JsonObject) -> FairleadError | None:
     return error_from_problem(form.number(problem, "status") or 500, problem)
 
 
-async def _lines(response: httpx2.Response) -> AsyncIterator[JsonObject]:
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[JsonObject]:
     kept = bytearray()
-    async for chunk in response.aiter_raw():
+    async for chunk in chunks:
         kept += chunk
         if b"\n" not in chunk:
             if len(kept) > _LONGEST_LINE_BYTES:
@@ -275,12 +265,3 @@ def _malformed() -> FairleadError:
 
 def _encoded(body: JsonObject | None) -> bytes | None:
     return None if body is None else json.dumps(body, separators=(",", ":")).encode()
-
-
-def _timeout(answer_seconds: float | None) -> httpx2.Timeout:
-    return httpx2.Timeout(answer_seconds, connect=_CONNECT_SECONDS)
-
-
-def _no_authorities() -> ssl.SSLContext:
-    """Give a context that trusts nobody: plain HTTP needs none, and loading authorities is slow."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

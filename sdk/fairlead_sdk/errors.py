@@ -125,6 +125,60 @@ class LaunchNotHeld(FailedPrecondition):
     """The launch holds no workspace and no sandbox (any more)."""
 
 
+class WorkspaceNotFound(NotFound):
+    """No workspace of yours has that id (any more)."""
+
+
+class WorkspaceExists(AlreadyExists):
+    """Another workspace of the project has that name."""
+
+
+class BranchInUse(AlreadyExists):
+    """Another workspace of the project has claimed that branch."""
+
+
+class NameInvalid(InvalidArgument):
+    """The name is not one that a workspace can have."""
+
+
+class WorkspaceDirty(FailedPrecondition):
+    """The workspace has uncommitted changes, which would be lost."""
+
+
+class WorkspaceUnpushed(FailedPrecondition):
+    """The workspace has commits that are nowhere else, which would be lost."""
+
+
+class WorkspaceReleased(FailedPrecondition):
+    """The workspace of that idempotency key was given back."""
+
+
+class QuotaExceeded(ResourceExhausted):
+    """You hold as many workspaces as you may."""
+
+
+class StoreLocked(Unavailable):
+    """The host is repairing or cleaning what it has of the project; the same call may succeed
+    later.
+    """
+
+
+class HostLacksObjects(FailedPrecondition):
+    """The host needs objects before it can make the workspace; `reason` says why.
+
+    `wanted` are object ids, `tips` the newest commits that it has, `upload_token` is good for the
+    upload that answers.
+    """
+
+    wanted: tuple[str, ...] = ()
+    tips: tuple[str, ...] = ()
+
+    @property
+    def upload_token(self) -> str:
+        """The token of the upload; empty when none was given."""
+        return self.fields.get("upload_token", "")
+
+
 class CursorGone(OutOfRange):
     """Events or output after that cursor are no longer kept."""
 
@@ -138,10 +192,25 @@ class CommandFailed(FairleadError):
 
 
 _BY_REASON: dict[str, type[FairleadError]] = {
+    "base_locked": StoreLocked,
+    "branch_in_use": BranchInUse,
     "cursor_gone": CursorGone,
     "idempotency_conflict": IdempotencyConflict,
     "launch_not_found": LaunchNotFound,
     "launch_not_held": LaunchNotHeld,
+    "missing_objects": HostLacksObjects,
+    "name_invalid": NameInvalid,
+    "no_base": HostLacksObjects,
+    "quota": QuotaExceeded,
+    "ref_drift": HostLacksObjects,
+    "snapshot_not_durable": HostLacksObjects,
+    "unknown_changes": HostLacksObjects,
+    "unknown_commit": HostLacksObjects,
+    "workspace_dirty": WorkspaceDirty,
+    "workspace_exists": WorkspaceExists,
+    "workspace_not_found": WorkspaceNotFound,
+    "workspace_released": WorkspaceReleased,
+    "workspace_unpushed": WorkspaceUnpushed,
 }
 
 _BY_STATUS: dict[int, type[FairleadError]] = {
@@ -164,6 +233,11 @@ _BY_STATUS: dict[int, type[FairleadError]] = {
 _OWN_FIELDS = {"type", "title", "status", "detail", "reason", "remedy", "trace_id", "instance"}
 
 
+def class_of_reason(reason: str) -> type[FairleadError] | None:
+    """Give the class that a reason has of its own."""
+    return _BY_REASON.get(reason)
+
+
 def error_from_problem(status: int, problem: Mapping[str, object]) -> FairleadError:
     """Make the error that a problem document describes; an empty mapping gives one from `status`
     alone.
@@ -176,7 +250,7 @@ def error_from_problem(status: int, problem: Mapping[str, object]) -> FairleadEr
     reason = text("reason")
     fallback = Internal if status >= 500 else InvalidArgument
     kind = _BY_REASON.get(reason) or _BY_STATUS.get(status, fallback)
-    return kind(
+    error = kind(
         text("detail") or text("title") or f"The front door answered with status {status}.",
         reason=reason or f"http_{status}",
         remedy=text("remedy"),
@@ -187,3 +261,11 @@ def error_from_problem(status: int, problem: Mapping[str, object]) -> FairleadEr
             if name not in _OWN_FIELDS and value is not None
         },
     )
+    if isinstance(error, HostLacksObjects):
+        error.wanted = _texts(problem.get("wanted"))
+        error.tips = _texts(problem.get("tips"))
+    return error
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(each) for each in value) if isinstance(value, list) else ()

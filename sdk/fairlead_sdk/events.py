@@ -9,6 +9,7 @@ from typing import TypeAlias
 from fairlead_sdk import json_form as form
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.records import Exit, Failure, LaunchRecord, OutputRecord
+from fairlead_sdk.workspace_records import Freshness
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class StepChanged:
     """A step started, finished, failed or was undone.
 
     `step` is `workspace`, `sandbox`, `channel` or `execution`; `state` is `started`, `done`,
-    `failed` or `undone`; `elapsed` is in seconds, absent when it has just started.
+    `failed` or `undone`; `elapsed` is in seconds, absent when it has just started; `freshness`
+    comes with a workspace that is done, when an upstream was asked for.
     """
 
     step: str
@@ -24,6 +26,7 @@ class StepChanged:
     elapsed: float | None
     failure: Failure | None
     detail: str
+    freshness: Freshness | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ def _happening(name: str, fields: JsonObject) -> Happening | None:
                 elapsed=form.seconds(fields, "elapsed"),
                 failure=None if failure is None else Failure.read(failure),
                 detail=form.text(fields, "detail"),
+                freshness=Freshness.read(form.child(fields, "freshness")),
             )
         case "miss":
             return SnapshotMissed(

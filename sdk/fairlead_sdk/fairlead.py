@@ -7,6 +7,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport
 
     from fairlead_sdk.forwarding import LocalPort
+    from fairlead_sdk.uploads import Histories
+    from fairlead_sdk.workspaces import AsyncWorkspaces
 
 RELEASE_SECONDS = 30.0
 
@@ -86,7 +89,8 @@ class AsyncFairlead:
     """A client of one mesh. Use as an async context manager.
 
     Without `url` the mesh is found as the command line finds it; see `discovery`. `transport`
-    replaces the HTTP library's own.
+    replaces the HTTP library's own. A `door` that is open already takes the place of all three and
+    stays open; `histories` are those that others send by it, too.
     """
 
     def __init__(
@@ -95,25 +99,32 @@ class AsyncFairlead:
         url: str = "",
         api_key: str = "",
         transport: AsyncBaseTransport | None = None,
+        door: FrontDoor | None = None,
+        histories: Histories | None = None,
     ) -> None:
+        self._given = door
+        self._histories = histories
         self._url = url
         self._api_key = api_key
         self._transport = transport
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> AsyncFairlead:
+        self._door = door = self._given or await self._opened()
+        self.launches = AsyncLaunches(door=door, histories=self._histories)
+        self.executions = AsyncExecutions(door=door)
+        self.sessions = AsyncSessions(door=door)
+        return self
+
+    async def _opened(self) -> FrontDoor:
         url, api_key = self._url, self._api_key
         if not url:
             mesh = find_mesh()
             url, api_key = mesh.url, api_key or mesh.api_key
         api_key = api_key or os.environ.get("FAIRLEAD_API_KEY", "")
-        door = await self._stack.enter_async_context(
+        return await self._stack.enter_async_context(
             FrontDoor(url=url, api_key=api_key, transport=self._transport)
         )
-        self.launches = AsyncLaunches(door=door)
-        self.executions = AsyncExecutions(door=door)
-        self.sessions = AsyncSessions(door=door)
-        return self
 
     async def __aexit__(
         self,
@@ -121,7 +132,15 @@ class AsyncFairlead:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        await self.launches.histories.settle(wait=False)
         await self._stack.aclose()
+
+    @cached_property
+    def workspaces(self) -> AsyncWorkspaces:
+        """The caller's workspaces, with or without a launch."""
+        from fairlead_sdk.workspaces import AsyncWorkspaces
+
+        return AsyncWorkspaces(door=self._door)
 
     @asynccontextmanager
     async def launch(
@@ -129,21 +148,32 @@ class AsyncFairlead:
         path: str | os.PathLike[str] = ".",
         *,
         branch: str = "",
+        from_: str = "",
         clean: bool = False,
+        submodules: bool = False,
         keep: bool = False,
         lease: float | None = None,
         isolation: str = "",
     ) -> AsyncIterator[AsyncLaunch]:
         """Launch the repository around `path`, uncommitted changes included unless `clean`.
 
-        The launch is cancelled at the end of the block unless `keep`. Raises `RepositoryError`,
-        `LaunchFailed`, `LaunchCancelled` and what the front door refuses.
+        With `from_` = "trunk" it is the tip of the origin's default branch, without changes;
+        `launch.record.commit` says which. The launch is cancelled at the end of the block unless
+        `keep`. Raises `RepositoryError`, `LaunchFailed`, `LaunchCancelled` and what the front door
+        refuses.
         """
-        request = LaunchRequest(branch=branch, keep=keep, lease=lease, isolation=isolation)
+        request = LaunchRequest(
+            branch=branch,
+            keep=keep,
+            lease=lease,
+            isolation=isolation,
+            from_=from_,
+            submodules=submodules,
+        )
         scratch = Scratch()
         try:
             repository = await asyncio.to_thread(
-                read_repository, path, clean=clean, scratch=scratch
+                read_repository, path, clean=clean or bool(from_), scratch=scratch
             )
             record = await self._provisioned(repository, request)
         finally:
@@ -158,7 +188,9 @@ class AsyncFairlead:
         try:
             yield launch
         finally:
-            if not keep:
+            if keep:
+                await self.launches.histories.settle(wait=True)
+            else:
                 await self._release(self.launches.cancel(record.launch_id))
 
     async def trace(self, launch_id: str) -> Trace:
@@ -168,8 +200,9 @@ class AsyncFairlead:
     async def _provisioned(self, repository: Repository, request: LaunchRequest) -> LaunchRecord:
         launch_id = ""
         key = make_idempotency_key()
+        body = await self.launches.describe(repository, request)
         try:
-            async with aclosing(self.launches.start(repository, request, key=key)) as events:
+            async with aclosing(self.launches.start(repository, body, key=key)) as events:
                 async for event in events:
                     match event.happening:
                         case LaunchSnapshot(launch):
@@ -184,13 +217,13 @@ class AsyncFairlead:
             if launch_id:
                 await self._release(self.launches.cancel(launch_id))
             elif isinstance(error, MeshUnavailable):  # it may be there, its answer was lost
-                await self._release(self.launches.withdraw(repository, request, key=key))
+                await self._release(self.launches.withdraw(body, key=key))
             raise
         except BaseException:
             await self._release(
                 self.launches.cancel(launch_id)
                 if launch_id
-                else self.launches.withdraw(repository, request, key=key)
+                else self.launches.withdraw(body, key=key)
             )
             raise
         raise AssertionError("the events of a launch end with a terminal one, or raise")

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
-from fairlead_sdk.events import LaunchEvent, LaunchSnapshot, SnapshotMissed, read_event
+from fairlead_sdk.events import (
+    LaunchEvent,
+    LaunchSnapshot,
+    SnapshotMissed,
+    StepChanged,
+    read_event,
+)
 from fairlead_sdk.json_form import JsonObject, JsonValue
-from fairlead_sdk.packs import stream_pack
 from fairlead_sdk.records import LaunchRecord, Trace
 from fairlead_sdk.repository import Repository
+from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.streams import resumed
+from fairlead_sdk.uploads import Histories, MissAnswer, UploadProgress, history_of
 
-UploadProgress = Callable[[int], None]
 _TERMINAL_TYPES = frozenset({"exited", "failed", "cancelled"})
 
 
@@ -52,7 +56,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """How to launch a repository; `lease` is in seconds, `isolation` empty for the host's best."""
+    """How to launch a repository; `lease` is in seconds, `isolation` empty for the host's best.
+
+    With `from_` = "trunk" the tip of the origin's default branch is launched in place of the local
+    commit; with `submodules` they are checked out too.
+    """
 
     branch: str = ""
     command: Command | None = None
@@ -60,10 +68,12 @@ class LaunchRequest:
     lease: float | None = None
     isolation: str = ""
     offer: str = ""
+    from_: str = ""
+    submodules: bool = False
 
-    def document(self, repository: Repository) -> JsonObject:
-        """Give the JSON form for a repository."""
-        document: JsonObject = {"source": _source(repository)}
+    def document(self, source: JsonObject) -> JsonObject:
+        """Give the JSON form for a source."""
+        document: JsonObject = {"source": source}
         texts = {"branch": self.branch, "isolation": self.isolation, "offer": self.offer}
         document.update({name: text for name, text in texts.items() if text})
         if self.command is not None:
@@ -75,43 +85,37 @@ class LaunchRequest:
         return document
 
 
-def _source(repository: Repository) -> JsonObject:
-    source: JsonObject = {
-        "project": repository.project,
-        "object_format": repository.object_format,
-        "commit": repository.commit,
-        "branch": repository.branch,
-        "digest": repository.digest,
-    }
-    if repository.changes is not None:
-        pack = base64.b64encode(repository.changes.pack).decode("ascii")
-        source["changes"] = {"tree": repository.changes.tree, "pack": pack}
-    return source
-
-
 class AsyncLaunches:
     """The caller's launches."""
 
-    def __init__(self, *, door: FrontDoor) -> None:
+    def __init__(self, *, door: FrontDoor, histories: Histories | None = None) -> None:
         self._door = door
+        self.histories = histories or Histories()
+
+    async def describe(self, repository: Repository, request: LaunchRequest) -> JsonObject:
+        """Give the body that launches a repository, with what is new since the last launch."""
+        source = await asyncio.to_thread(_source, repository, request, self._door.url)
+        return request.document(source)
 
     async def start(
         self,
         repository: Repository,
-        request: LaunchRequest,
+        body: JsonObject,
         *,
         key: str = "",
+        after: tuple[str, str] = ("", ""),
         on_upload: UploadProgress | None = None,
     ) -> AsyncGenerator[LaunchEvent, None]:
-        """Launch and give every event exactly once, until the terminal one.
+        """Launch what `describe` gave, and give every event exactly once, until the terminal one.
 
-        A `miss` is given too and then answered with the upload; `on_upload` hears how many bytes
-        have been sent. Closing the generator stops nothing on the mesh. `key` is the idempotency
-        key, made up when empty; `withdraw` takes the same one.
+        A `miss` is given too and then answered with the upload, of which `on_upload` hears. When
+        the host has nothing yet, history goes on after the files; see `Histories`. Closing the
+        generator stops nothing on the mesh. `key` is the idempotency key, made up when empty;
+        `withdraw` takes the same one. `after` is the id of a launch that is there already, and the
+        cursor of its last event that was seen.
         """
         key = key or make_idempotency_key()
-        body = request.document(repository)
-        launch_id = ""
+        launch_id, seen = after
         uploaded: set[str] = set()
 
         def open_stream(cursor: str) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
@@ -119,7 +123,7 @@ class AsyncLaunches:
                 return self._door.stream("POST", "/v1/launches", body=body, key=key)
             return self._watch(launch_id, cursor)
 
-        async with aclosing(self._events(open_stream, "")) as events:
+        async with aclosing(self._events(open_stream, seen)) as events:
             async for event in events:
                 match event.happening:
                     case LaunchSnapshot(launch):
@@ -128,7 +132,11 @@ class AsyncLaunches:
                     case SnapshotMissed() as miss if miss.upload_token not in uploaded:
                         uploaded.add(miss.upload_token)
                         yield event
-                        await self.upload(repository, miss, on_upload=on_upload)
+                        await self._answer(repository, miss, on_upload)
+                    case StepChanged(step="workspace", state="done"):
+                        yield event
+                        await asyncio.to_thread(self._learn, repository, body)
+                        await self._go_on_with_history(repository)
                     case _:
                         yield event
 
@@ -136,17 +144,29 @@ class AsyncLaunches:
         """Give a launch's events after `cursor`, all that are kept when empty; first a snapshot."""
         return self._events(lambda after: self._watch(launch_id, after), cursor)
 
-    async def upload(
-        self,
-        repository: Repository,
-        miss: SnapshotMissed,
-        *,
-        on_upload: UploadProgress | None = None,
+    async def _answer(
+        self, repository: Repository, miss: SnapshotMissed, on_upload: UploadProgress | None
     ) -> None:
-        """Send what the host lacks; returns when it is durable there."""
-        await self._door.upload(
-            miss.upload_token, lambda: _upload_body(repository, miss.tips, on_upload)
+        answer = MissAnswer(
+            door=self._door,
+            repository=repository,
+            token=miss.upload_token,
+            host_tips=miss.tips,
+            on_upload=on_upload,
         )
+        await answer.first()
+        if answer.has_rest:
+            self.histories.begin(answer)
+
+    async def _go_on_with_history(self, repository: Repository) -> None:
+        if not self.histories.is_busy:
+            answer = await asyncio.to_thread(history_of, self._door, repository)
+            if answer is not None:
+                self.histories.begin(answer)
+
+    def _learn(self, repository: Repository, body: JsonObject) -> None:
+        if "upstream" not in (form.child(body, "source") or {}):  # else it is another commit
+            known_tips(repository, url=self._door.url).learn([repository.commit])
 
     async def get(self, launch_id: str) -> LaunchRecord:
         """Read a launch."""
@@ -170,9 +190,9 @@ class AsyncLaunches:
         """End a launch and release what it holds; returns when everything is released."""
         return LaunchRecord.read(await self._door.post(f"{_path(launch_id)}/cancel"))
 
-    async def withdraw(self, repository: Repository, request: LaunchRequest, *, key: str) -> None:
-        """Cancel the launch that `key` made, when its id never arrived here."""
-        launch = await self._door.post("/v1/launches", request.document(repository), key=key)
+    async def withdraw(self, body: JsonObject, *, key: str) -> None:
+        """Cancel the launch that `key` made of `body`, when its id never arrived here."""
+        launch = await self._door.post("/v1/launches", body, key=key)
         await self.cancel(form.text(launch, "launch_id"))
 
     async def renew(self, launch_id: str, *, lease: float | None = None) -> LaunchRecord:
@@ -213,22 +233,11 @@ def _path(launch_id: str) -> str:
     return f"/v1/launches/{quote(launch_id, safe='')}"
 
 
-async def _upload_body(
-    repository: Repository, tips: Sequence[str], on_upload: UploadProgress | None
-) -> AsyncIterator[bytes]:
-    named = [{"ref": tip.ref, "commit": tip.commit} for tip in repository.tips]
-    yield json.dumps({"tips": named}, separators=(",", ":")).encode() + b"\n"
-    sent = 0
-    pack = stream_pack(repository, host_tips=tips)
-    try:
-        while chunk := await asyncio.to_thread(_next, pack):
-            yield chunk
-            sent += len(chunk)
-            if on_upload is not None:
-                on_upload(sent)
-    finally:
-        await asyncio.to_thread(pack.close)
+def _source(repository: Repository, request: LaunchRequest, url: str) -> JsonObject:
+    source = source_document(repository, url=url)
+    if not (request.from_ or request.submodules):
+        return source
+    from fairlead_sdk.origin import origin_fields
 
-
-def _next(pack: Iterator[bytes]) -> bytes:
-    return next(pack, b"")
+    fields = origin_fields(repository.top, from_=request.from_, submodules=request.submodules)
+    return {**source, **fields}

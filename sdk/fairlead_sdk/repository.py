@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead_sdk.changes import Changes, collect_changes
+from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.git import GitAnswer, finish_git, start_git
+from fairlead_sdk.git_place import find_place
 from fairlead_sdk.project import project_of
+from fairlead_sdk.refs_reader import Unsure
 from fairlead_sdk.scratch import Scratch
+from fairlead_sdk.stat_table import start_status
 
 _FACTS = (
     "rev-parse",
@@ -31,14 +35,6 @@ _FACTS = (
     "--show-toplevel",
     "--show-prefix",
 )
-_STATUS = (
-    "status",
-    "--porcelain=v2",
-    "-z",
-    "--untracked-files=all",
-    "--no-renames",
-    "--ignore-submodules=none",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +45,22 @@ class Tip:
     commit: str
 
 
+SUBMODULES_STAY = "The repository has submodules: their files do not travel."
+
+
 @dataclass(frozen=True, slots=True)
 class Repository:
     """What a launch says of the repository on this machine.
 
     `directory` is the launched path relative to `top`, empty for the top itself; `branch` is empty
-    when HEAD is detached; `digest` is empty when git could not list the heads. `warnings` are
-    sentences for a person.
+    when HEAD is detached; `digest` is empty when there are no heads or git refuses to list them.
+    `noticed` names what could not be done, as `Source.noticed` of the protocol counts it;
+    `warnings` are sentences for a person.
     """
 
     top: Path
     git_directory: Path
+    common_directory: Path
     objects: Path
     directory: str
     commit: str
@@ -70,6 +71,7 @@ class Repository:
     tips: tuple[Tip, ...]
     changes: Changes | None
     warnings: tuple[str, ...]
+    noticed: tuple[str, ...]
 
     def close(self) -> None:
         """Remove the temporary objects of the changes, if there are any."""
@@ -91,46 +93,91 @@ def read_repository(
     """
     place = Path(path)
     _require_directory(place)
-    facts = start_git(*_FACTS, directory=place)
-    heads = start_git("show-ref", "--heads", directory=place)
-    status = None if clean else start_git(*_STATUS, directory=place)
-    started = [process for process in (facts, heads, status) if process is not None]
     try:
-        place_facts = _facts(place, finish_git(facts))
-        project = project_of(place_facts.commit, git_directory=place_facts.common_directory)
+        found = find_place(os.fspath(place), environment=os.environ)
+    except Unsure:
+        return _asked_of_git(place, clean=clean, scratch=scratch)
+    git_directory = found.git_directory
+    status = None if clean else start_status(found.top, git_directory=git_directory)
+    try:
+        facts = _Facts(
+            top=Path(found.top),
+            git_directory=Path(git_directory),
+            common_directory=Path(found.common_directory),
+            objects=Path(found.common_directory) / "objects",
+            directory=found.prefix,
+            commit=found.commit,
+            branch=found.branch,
+            object_format="sha1",
+        )
+        project = project_of(facts.commit, git_directory=facts.common_directory)
+        answer = None if status is None else finish_git(status)
+    finally:
+        _stop([] if status is None else [status])
+    if answer is not None and answer.status != 0:
+        answer = finish_git(start_status(found.top))
+    heads = GitAnswer(0 if found.heads.listing else 1, found.heads.listing, "")
+    return _repository(facts, project, heads, answer, scratch or Scratch())
+
+
+def _asked_of_git(place: Path, *, clean: bool, scratch: Scratch | None) -> Repository:
+    """Read the repository as git reads it, with a process for each question, all at once."""
+    asked = start_git(*_FACTS, directory=place)
+    heads = start_git("show-ref", "--heads", directory=place)
+    status = None if clean else start_status(place)
+    started = [process for process in (asked, heads, status) if process is not None]
+    try:
+        facts = _facts(place, finish_git(asked))
+        project = project_of(facts.commit, git_directory=facts.common_directory)
         heads_answer = finish_git(heads)
         status_answer = None if status is None else finish_git(status)
     finally:
         _stop(started)
+    return _repository(facts, project, heads_answer, status_answer, scratch or Scratch())
+
+
+def _repository(
+    facts: _Facts, project: str, heads: GitAnswer, status: GitAnswer | None, scratch: Scratch
+) -> Repository:
     changes = None
-    warnings: tuple[str, ...] = ()
-    if (place_facts.top / ".gitmodules").exists():
-        warnings = ("The repository has submodules: their files do not travel.",)
-    if status_answer is not None:
-        if status_answer.status != 0:
-            raise _unreadable(place, status_answer)
+    warnings: list[str] = []
+    noticed: list[str] = []
+    if heads.status not in (0, 1):
+        noticed.append("client_refs_unreadable")
+        warnings.append(f"git cannot list the branches ({heads.stderr.strip()}); git fsck helps.")
+    if (facts.top / ".gitmodules").exists():
+        warnings.append(SUBMODULES_STAY)
+    if status is not None:
+        if status.status != 0:
+            raise _unreadable(facts.top, status)
         found = collect_changes(
-            status_answer.stdout,
-            top=place_facts.top,
-            objects=place_facts.objects,
-            commit=place_facts.commit,
-            object_format=place_facts.object_format,
-            scratch=scratch or Scratch(),
+            status.stdout,
+            top=facts.top,
+            objects=facts.objects,
+            commit=facts.commit,
+            object_format=facts.object_format,
+            scratch=scratch,
+            memo=ChangesMemo(git_directory=facts.git_directory),
         )
-        changes, warnings = found.changes, (*warnings, *found.warnings)
+        changes = found.changes
+        warnings += found.warnings
+    if changes is not None and not changes.pack:
+        noticed.append("dirty_too_large")
     return Repository(
-        top=place_facts.top,
-        git_directory=place_facts.git_directory,
-        objects=place_facts.objects,
-        directory=place_facts.directory,
-        commit=place_facts.commit,
-        branch=place_facts.branch,
-        object_format=place_facts.object_format,
+        top=facts.top,
+        git_directory=facts.git_directory,
+        common_directory=facts.common_directory,
+        objects=facts.objects,
+        directory=facts.directory,
+        commit=facts.commit,
+        branch=facts.branch,
+        object_format=facts.object_format,
         project=project,
-        digest=hashlib.sha256(heads_answer.stdout).hexdigest() if heads_answer.status == 0 else "",
-        tips=_tips(heads_answer),
+        digest=hashlib.sha256(heads.stdout).hexdigest() if heads.status == 0 else "",
+        tips=_tips(heads) if heads.status == 0 else (),
         changes=changes,
-        warnings=warnings,
+        warnings=tuple(warnings),
+        noticed=tuple(noticed),
     )
 
 

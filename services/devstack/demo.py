@@ -116,4 +116,5 @@ def _client_environment(plan: Plan, state: StateDirectory) -> dict[str, str]:
         "FAIRLEAD_GRPC": plan.dialled_grpc,
         "FAIRLEAD_STATE": str(state.path),
         "FAIRLEAD_API_KEY": state.api_key.read_text().strip(),
+        "FAIRLEAD_AGENT": "0",  # it would outlive the demo
     }

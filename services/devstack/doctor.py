@@ -120,6 +120,31 @@ def _overlay() -> Finding:
     )
 
 
+def _git_wall() -> Finding:
+    """Ask the provisioner's own trial."""
+    place = default_state()
+    while not place.exists():
+        place = place.parent
+    tried = subprocess.run(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", "workspace_provisioner.git_wall_report", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode == 0:
+        return Finding("git wall", "ok", "git sees its own paths only, without network")
+    try:
+        missing = json.loads(tried.stdout)["missing"]
+    except (ValueError, KeyError):
+        missing = {"all": (tried.stderr.strip().splitlines() or ["it cannot be tried here"])[-1]}
+    return Finding(
+        "git wall",
+        "limited",
+        "missing: " + "; ".join(f"{name} ({cause})" for name, cause in missing.items()),
+        "Run the service as root or let it make namespaces; the other walls stand without.",
+    )
+
+
 def _docker() -> Finding:
     if shutil.which("docker") is None:
         return Finding("docker", "limited", "not found", "Only `make compose-*` needs it.")
@@ -175,6 +200,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _redis,
     _namespaces,
     _overlay,
+    _git_wall,
     _docker,
     _ports,
     _state,

@@ -18,7 +18,7 @@ from signalling.execution import (
     OutputRecord,
     OutputStream,
 )
-from signalling.launch_request import InvalidRequest
+from signalling.source_rules import InvalidRequest
 
 _EXIT_REASONS = {
     ExitReason.EXITED: pb.EXIT_REASON_EXITED,

@@ -13,13 +13,7 @@ from signalling.event_stream import EventStreams, Rendered
 from signalling.execution import Command, Execution, Exit, OutputFrame, OutputRecord
 from signalling.launch_json import execution_json, exit_json, output_json
 from signalling.problems import problem_documents
-from signalling.rest_bodies import (
-    Body,
-    CommandBody,
-    EncodedBytes,
-    ExecutionAnswer,
-    ExitAnswer,
-)
+from signalling.rest_bodies import CommandBody, ExecutionAnswer, ExitAnswer
 from signalling.rest_parameters import (
     Cursor,
     CursorNumberInvalid,
@@ -27,6 +21,7 @@ from signalling.rest_parameters import (
     LastEventId,
     stream_documents,
 )
+from signalling.rest_types import Body, EncodedBytes
 
 _MAX_SEQUENCE = 2**62
 

@@ -27,7 +27,9 @@ KEPT_SECONDS = 24 * 3600
 _PENDING_SECONDS = 60
 _LOOK_AGAIN_SECONDS = 0.05
 _WAIT_SECONDS = 30.0
-_CREATES = re.compile(r"/v1/(launches|sessions|snapshots|sandboxes/[^/]+/executions)")
+_CREATES = re.compile(
+    r"/v1/(launches|sessions|snapshots|workspaces|workspaces/[^/]+/fork|sandboxes/[^/]+/executions)"
+)
 
 
 class IdempotentMutations:
@@ -58,7 +60,8 @@ class IdempotentMutations:
         """Do the request and return None, or return the answer of the one that was first."""
         check_key(key)
         body = await receive()
-        digest = hashlib.sha256(body.get("body", b"")).hexdigest()
+        asked = scope["query_string"] + b"\n" + body.get("body", b"")
+        digest = hashlib.sha256(asked).hexdigest()
         name = hashlib.sha256(
             "\0".join((current_tenant(), scope["method"], scope["path"], key)).encode()
         ).hexdigest()

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from signalling.execution import Exit, OutputRecord
-from signalling.snapshot import MissReason
+from signalling.snapshot import Freshness, MissReason
 
 
 class LaunchState(StrEnum):
@@ -105,9 +105,9 @@ class Launch:
         """Say whether nothing can happen to it any more."""
         return self.state.terminal and self.released_at is not None
 
-    def workspace_made(self, workspace_id: str, branch: str) -> Launch:
-        """Return it with its workspace."""
-        return replace(self, workspace_id=workspace_id, branch=branch)
+    def workspace_made(self, workspace_id: str, *, commit: str, branch: str) -> Launch:
+        """Return it with its workspace, whose commit may be an upstream's."""
+        return replace(self, workspace_id=workspace_id, commit=commit, branch=branch)
 
     def sandbox_made(self, sandbox_id: str, isolation: str) -> Launch:
         """Return it with its sandbox."""
@@ -174,7 +174,7 @@ class LaunchSnapshot:
 @dataclass(frozen=True, slots=True)
 class StepChanged:
     """A step started, finished, failed or was undone; `elapsed` in seconds, absent when it has just
-    started.
+    started; `freshness` when the workspace is done and an upstream was asked for.
     """
 
     step: Step
@@ -182,6 +182,7 @@ class StepChanged:
     elapsed: float | None = None
     failure: Failure | None = None
     detail: str = ""
+    freshness: Freshness | None = None
 
 
 @dataclass(frozen=True, slots=True)

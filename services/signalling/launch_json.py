@@ -29,7 +29,7 @@ from signalling.launch import (
     StepChanged,
 )
 from signalling.launch_record import LaunchRecord
-from signalling.snapshot import Snapshot
+from signalling.snapshot import Freshness, Snapshot
 
 Json = Mapping[str, object]
 
@@ -90,6 +90,18 @@ def snapshot_json(snapshot: Snapshot) -> Json:
     }
 
 
+def freshness_json(freshness: Freshness | None) -> Json | None:
+    """Return how an upstream's tip was found; null when it was not asked for."""
+    if freshness is None:
+        return None
+    return {
+        "branch": freshness.branch,
+        "as_of": time_json(freshness.as_of),
+        "fallback": freshness.fallback,
+        "reason": freshness.reason,
+    }
+
+
 def failure_json(failure: Failure | None) -> Json | None:
     """Return a failure; `step` is null when it was none of them."""
     if failure is None:
@@ -135,13 +147,14 @@ def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tupl
             return "snapshot", launch_json(launch)
         case OutputRecord():
             return "output", output_json(happening)
-        case StepChanged(step, state, elapsed, failure, detail):
+        case StepChanged(step, state, elapsed, failure, detail, freshness):
             return "step", {
                 "step": step.value,
                 "state": state.value,
                 "elapsed": elapsed,
                 "failure": failure_json(failure),
                 "detail": detail,
+                "freshness": freshness_json(freshness),
             }
         case SnapshotMissed(reason, wanted, tips, token, expires_at):
             return "miss", {

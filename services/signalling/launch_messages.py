@@ -32,7 +32,7 @@ from signalling.launch import (
 )
 from signalling.launch_request import LaunchRequest
 from signalling.ports import Span
-from signalling.snapshot_messages import from_source, to_miss_reason
+from signalling.snapshot_messages import from_source, to_freshness, to_miss_reason
 
 _STATES = {
     LaunchState.REQUESTED: pb.LAUNCH_STATE_REQUESTED,
@@ -143,6 +143,7 @@ def _to_step(changed: StepChanged) -> pb.StepChanged:
         else to_duration(timedelta(seconds=changed.elapsed)),
         failure=None if changed.failure is None else to_failure(changed.failure),
         detail=changed.detail,
+        freshness=None if changed.freshness is None else to_freshness(changed.freshness),
     )
 
 

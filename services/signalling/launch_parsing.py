@@ -28,7 +28,7 @@ from signalling.launch import (
     StepState,
 )
 from signalling.launch_record import LaunchRecord
-from signalling.snapshot import MissReason
+from signalling.snapshot import Freshness, MissReason
 
 
 class _Fields:
@@ -92,6 +92,17 @@ def _exit(fields: _Fields) -> Exit:
         signal=fields.optional_number("signal"),
         last_sequence=fields.number("last_sequence"),
         ended_at=fields.time("ended_at"),
+    )
+
+
+def _freshness(fields: _Fields | None) -> Freshness | None:
+    if fields is None:
+        return None
+    return Freshness(
+        branch=fields.text("branch"),
+        as_of=fields.optional_time("as_of"),
+        fallback=fields.flag("fallback"),
+        reason=fields.text("reason"),
     )
 
 
@@ -160,6 +171,7 @@ def _happening(name: str, fields: _Fields) -> Happening:
                 elapsed=fields.optional_seconds("elapsed"),
                 failure=None if failure is None else _failure_of(failure),
                 detail=fields.text("detail"),
+                freshness=_freshness(fields.optional_object("freshness")),
             )
         case "miss":
             return SnapshotMissed(

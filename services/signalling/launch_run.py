@@ -228,11 +228,13 @@ class LaunchRun:
     async def _count_changes(self) -> int | None:
         try:
             async with asyncio.timeout(self._timings.count_timeout):
-                return await self._mesh.workspaces.count_changes(
+                workspace = await self._mesh.workspaces.get(
                     self._steps.host,
                     tenant=self._live.tenant,
                     workspace_id=self._live.launch.workspace_id,
+                    count_changes=True,
                 )
+                return workspace.changed_files
         except (FairleadError, TimeoutError):
             _log.warning("changes were not counted", extra={"launch_id": self._live.launch_id})
             return None

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from chassis.clock import Clock
-from chassis.errors import FairleadError, Internal
+from chassis.errors import DeadlineExceeded, FairleadError, Internal, Unavailable
 from signalling.execution import Command
 from signalling.host import Host
 from signalling.launch import (
@@ -30,8 +31,9 @@ from signalling.launch_record import LaunchTimings
 from signalling.launch_request import LaunchRequest
 from signalling.live_launch import LiveLaunch
 from signalling.ports import Mesh
-from signalling.snapshot import Miss, Workspace
-from signalling.uploads import Uploads
+from signalling.snapshot import Miss
+from signalling.uploads import AwaitedUpload, Uploads
+from signalling.workspace import Workspace, WorkspaceOrder
 
 _log = logging.getLogger(__name__)
 
@@ -106,30 +108,35 @@ class LaunchSteps:
 
     async def _workspace(self, request: LaunchRequest) -> str:
         with self._step(Step.WORKSPACE):
-            made = await self._materialize(request)
-            if isinstance(made, Miss):
-                await self._upload(made, request)
-                made = await self._materialize(request)
-                if isinstance(made, Miss):
-                    raise SnapshotIncomplete
-            launch = self._live.launch.workspace_made(made.workspace_id, made.branch)
-            self._live.update(launch, self._done(Step.WORKSPACE, detail=made.rung))
-            return made.workspace_id
-
-    async def _materialize(self, request: LaunchRequest) -> Workspace | Miss:
-        async with asyncio.timeout(self._timings.step_timeout):
-            return await self._mesh.workspaces.materialize(
-                self.host,
-                tenant=self._live.tenant,
+            order = WorkspaceOrder(
                 key=self._live.launch_id,
                 source=request.source,
                 branch=request.workspace_branch,
                 lease=self.working_lease,
+                claim_branch=bool(request.branch),
+            )
+            made = await self._materialize(order)
+            if isinstance(made, Miss):
+                made = await self._upload(made, order)
+            launch = self._live.launch.workspace_made(
+                made.workspace_id, commit=made.commit, branch=made.branch
+            )
+            done = self._done(Step.WORKSPACE, detail=made.rung)
+            self._live.update(launch, replace(done, freshness=made.freshness))
+            return made.workspace_id
+
+    async def _materialize(self, order: WorkspaceOrder) -> Workspace | Miss:
+        async with asyncio.timeout(self._timings.step_timeout):
+            return await self._mesh.workspaces.materialize(
+                self.host, tenant=self._live.tenant, order=order
             )
 
-    async def _upload(self, miss: Miss, request: LaunchRequest) -> None:
+    async def _upload(self, miss: Miss, order: WorkspaceOrder) -> Workspace:
+        """Ask for what is lacking and wait for the workspace that the upload leads to."""
         with self._uploads.expect(
-            tenant=self._live.tenant, host=self.host, source=request.source
+            tenant=self._live.tenant,
+            host=self.host,
+            order=order,
         ) as awaited:
             self._live.tell(
                 SnapshotMissed(
@@ -140,7 +147,28 @@ class LaunchSteps:
                     expires_at=awaited.expires_at,
                 )
             )
-            await awaited.wait()
+            while True:
+                made = await awaited.wait() or await self._made_all_the_same(awaited, order)
+                if made is not None:
+                    return made
+
+    async def _made_all_the_same(
+        self, awaited: AwaitedUpload, order: WorkspaceOrder
+    ) -> Workspace | None:
+        """Look whether the host can make the workspace after an upload that led to none: it says
+        why not, or that objects are lacking still, which after a failed upload another may bring.
+        """
+        try:
+            made = await self._materialize(order)
+        except (Unavailable, DeadlineExceeded):
+            if awaited.done.is_set():
+                raise
+            return None
+        if isinstance(made, Workspace):
+            return made
+        if awaited.done.is_set():
+            raise SnapshotIncomplete
+        return None
 
     async def _sandbox(self, request: LaunchRequest) -> str:
         with self._step(Step.SANDBOX):

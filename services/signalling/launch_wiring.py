@@ -19,6 +19,7 @@ from chassis.rpc_channel import open_channel
 from fairlead.execution.v1 import execution_pb2_grpc
 from fairlead.launch.v1 import launch_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
+from fairlead.workspace.v1 import workspace_pb2_grpc
 from signalling.execution_grpc_api import EXECUTION_SERVICE, ExecutionApi
 from signalling.executor import Executor
 from signalling.launch_grpc_api import LAUNCH_SERVICE, LaunchApi
@@ -30,16 +31,20 @@ from signalling.launch_watcher import LaunchWatcher
 from signalling.launcher import Launcher
 from signalling.launches import Launches
 from signalling.neighbour_channels import ChannelCache
-from signalling.neighbours import GrpcExecutions, GrpcSandboxes, GrpcWorkspaces
+from signalling.neighbours import GrpcExecutions, GrpcSandboxes
 from signalling.placement import Placer
 from signalling.ports import Channels, Hosts, Mesh
 from signalling.redis_hosts import RedisHosts, RedisSnapshotDirectory
 from signalling.redis_launches import RedisEvents, RedisLaunches, RedisLocations
+from signalling.redis_workspaces import RedisWorkspaces
 from signalling.snapshot_grpc_api import SNAPSHOT_SERVICE, SnapshotApi
 from signalling.span_store_client import NoSpanStore, SpanStoreClient
 from signalling.uploads import Uploads
+from signalling.workspace_grpc_api import WORKSPACE_SERVICE, WorkspaceApi
+from signalling.workspace_keeper import WorkspaceKeeper
+from signalling.workspace_neighbours import GrpcWorkspaces
 
-LAUNCH_SERVICES = (LAUNCH_SERVICE, EXECUTION_SERVICE, SNAPSHOT_SERVICE)
+LAUNCH_SERVICES = (LAUNCH_SERVICE, EXECUTION_SERVICE, SNAPSHOT_SERVICE, WORKSPACE_SERVICE)
 _SETTLE_SECONDS = 3.0
 _GATHER_SECONDS = 0.1
 _CHECK_PERIOD_SECONDS = 2.0
@@ -51,12 +56,13 @@ class LaunchHalf:
 
     launcher: Launcher
     uploads: Uploads
+    workspaces: WorkspaceKeeper
     executor: Executor
     launches: Launches
     hosts: Hosts
 
     def register(self, server: grpc.aio.Server) -> None:
-        """Add LaunchService, ExecutionService and SnapshotService to a server."""
+        """Add LaunchService, ExecutionService, SnapshotService and WorkspaceService to a server."""
         launch_pb2_grpc.add_LaunchServiceServicer_to_server(
             LaunchApi(launcher=self.launcher), server
         )
@@ -66,11 +72,15 @@ class LaunchHalf:
         snapshot_pb2_grpc.add_SnapshotServiceServicer_to_server(
             SnapshotApi(uploads=self.uploads), server
         )
+        workspace_pb2_grpc.add_WorkspaceServiceServicer_to_server(
+            WorkspaceApi(keeper=self.workspaces), server
+        )
 
     async def drain(self) -> None:
         """Take no new launches and end the streams; what runs goes on until the process stops."""
         await self.launcher.drain()
         self.executor.drain()
+        self.workspaces.drain()
 
 
 @asynccontextmanager
@@ -138,6 +148,10 @@ async def open_launches(
                 replica=replica,
             )
         )
+        placement = TracedPlacement(
+            placement=Placer(hosts=hosts, directory=RedisSnapshotDirectory(redis=redis)),
+            tracer_provider=tracer_provider,
+        )
         launcher = Launcher(
             launches=launches,
             runs=runs,
@@ -146,10 +160,7 @@ async def open_launches(
             watcher=LaunchWatcher(
                 launches=launches, log=events, executions=executions, timings=timings, clock=clock
             ),
-            placement=TracedPlacement(
-                placement=Placer(hosts=hosts, directory=RedisSnapshotDirectory(redis=redis)),
-                tracer_provider=tracer_provider,
-            ),
+            placement=placement,
             spans=RunSpans(tracer_provider=tracer_provider),
             span_store=stack.enter_context(
                 SpanStoreClient(url=span_store_url, token=span_store_token)
@@ -165,6 +176,15 @@ async def open_launches(
         yield LaunchHalf(
             launcher=launcher,
             uploads=uploads,
+            workspaces=WorkspaceKeeper(
+                workspaces=workspaces,
+                directory=RedisWorkspaces(redis=redis),
+                placement=placement,
+                hosts=hosts,
+                uploads=uploads,
+                own=runs.own,
+                id_key=(secret or "").encode(),
+            ),
             executor=Executor(
                 launches=launches,
                 locations=RedisLocations(redis=redis),

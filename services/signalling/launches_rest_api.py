@@ -16,7 +16,7 @@ from signalling.launch_json import event_json
 from signalling.launch_request import LaunchRequest
 from signalling.ports import Span
 from signalling.problems import problem_documents
-from signalling.rest_bodies import Answer, Body, LaunchAnswer, LaunchBody, LeaseSeconds
+from signalling.rest_bodies import LaunchAnswer, LaunchBody
 from signalling.rest_parameters import (
     Cursor,
     IdempotencyKey,
@@ -26,6 +26,7 @@ from signalling.rest_parameters import (
     PageToken,
     stream_documents,
 )
+from signalling.rest_types import Answer, Body, LeaseSeconds
 
 _EVENTS = "Events of the launch, the last one terminal."
 

@@ -13,7 +13,7 @@ from chassis.errors import FairleadError, Unavailable
 from signalling.gateway import Gateway
 from signalling.host import Host
 from signalling.problems import problem_documents
-from signalling.rest_bodies import Answer
+from signalling.rest_types import Answer
 
 Check = Callable[[], Awaitable[None]]
 """Raises FairleadError when what it checks is away."""

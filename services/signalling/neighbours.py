@@ -1,20 +1,15 @@
-"""The provisioner and the worker of a host, over gRPC; every failure becomes ours."""
+"""The workers of hosts, over gRPC; every failure becomes ours."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
-import grpc
-
-from chassis.errors import Unavailable
 from chassis.rpc_channel import closing
 from chassis.rpc_errors import neighbour_errors
 from fairlead.execution.v1 import execution_pb2, execution_pb2_grpc
 from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
 from signalling.execution import Command, Execution, OutputFrame
 from signalling.execution_messages import (
     from_execution,
@@ -25,141 +20,11 @@ from signalling.execution_messages import (
 )
 from signalling.host import Host
 from signalling.neighbour_channels import ChannelCache, Stubs
-from signalling.snapshot import Miss, PortDoor, Sandbox, Snapshot, Source, Tip, Workspace
-from signalling.snapshot_messages import from_miss, from_snapshot, to_source, to_tip
+from signalling.snapshot import PortDoor, Sandbox
 
-_PROVISIONER = "workspace_provisioner"
 _WORKER = "sandbox_worker"
-_CHUNK_BYTES = 256 * 1024
 _UNARY_SECONDS = 120.0
 _READ_SECONDS = 15.0
-_RUNGS = {workspace_pb2.RUNG_CHECKOUT: "checkout"}
-
-
-class UploadInterrupted(Unavailable):
-    """The provisioner ended an upload, and its reason was lost on the way."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The host ended the upload.",
-            reason="upload_interrupted",
-            remedy="Upload again with the same token.",
-        )
-
-
-class GrpcWorkspaces:
-    """The workspace-provisioners."""
-
-    def __init__(self, *, channels: ChannelCache) -> None:
-        self._stubs: Stubs[workspace_pb2_grpc.WorkspaceServiceAsyncStub] = Stubs(
-            channels=channels, make=workspace_pb2_grpc.WorkspaceServiceStub
-        )
-
-    def _stub(self, host: Host) -> workspace_pb2_grpc.WorkspaceServiceAsyncStub:
-        return self._stubs.to(host.workspace_address)
-
-    async def materialize(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        key: str,
-        source: Source,
-        branch: str,
-        lease: timedelta,
-    ) -> Workspace | Miss:
-        """Check a source out, or say what the host lacks."""
-        with neighbour_errors(_PROVISIONER):
-            answer = await self._stub(host).MaterializeWorkspace(
-                workspace_pb2.MaterializeWorkspaceRequest(
-                    tenant=tenant,
-                    idempotency_key=key,
-                    source=to_source(source),
-                    branch=branch,
-                    lease=to_duration(lease),
-                    overlay=host.overlay,
-                ),
-                timeout=_UNARY_SECONDS,
-            )
-        if answer.WhichOneof("outcome") == "miss":
-            return from_miss(answer.miss)
-        made = answer.workspace
-        return Workspace(made.workspace_id, _RUNGS.get(made.rung, ""), made.branch)
-
-    async def import_snapshot(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        source: Source,
-        tips: Sequence[Tip],
-        chunks: AsyncIterator[bytes],
-    ) -> Snapshot:
-        """Stream a thin pack; what `chunks` raises is raised here, and the call is cancelled."""
-        failures: list[BaseException] = []
-
-        async def frames() -> AsyncIterator[workspace_pb2.ImportSnapshotRequest]:
-            yield workspace_pb2.ImportSnapshotRequest(
-                open=workspace_pb2.OpenImport(
-                    tenant=tenant, source=to_source(source), tips=[to_tip(tip) for tip in tips]
-                )
-            )
-            try:
-                async for chunk in chunks:
-                    for start in range(0, len(chunk), _CHUNK_BYTES):
-                        piece = chunk[start : start + _CHUNK_BYTES]
-                        yield workspace_pb2.ImportSnapshotRequest(chunk=piece)
-            except Exception as raised:
-                failures.append(raised)
-                call.cancel()
-                raise
-
-        with neighbour_errors(_PROVISIONER):
-            call = self._stub(host).ImportSnapshot(frames())
-            async with closing(call):
-                try:
-                    answer = await call
-                except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                    if failures:
-                        raise failures[0] from None
-                    if _lost_its_reason(error):
-                        raise UploadInterrupted from error
-                    raise
-        return from_snapshot(answer.snapshot)
-
-    async def count_changes(self, host: Host, *, tenant: str, workspace_id: str) -> int | None:
-        """Count the files that differ from what was materialised."""
-        with neighbour_errors(_PROVISIONER):
-            answer = await self._stub(host).GetWorkspace(
-                workspace_pb2.GetWorkspaceRequest(
-                    tenant=tenant, workspace_id=workspace_id, count_changes=True
-                ),
-                timeout=_READ_SECONDS,
-            )
-        made = answer.workspace
-        return made.changed_files if made.HasField("changed_files") else None
-
-    async def renew(
-        self, host: Host, *, tenant: str, workspace_id: str, lease: timedelta
-    ) -> datetime:
-        """Move the end of the lease."""
-        with neighbour_errors(_PROVISIONER):
-            answer = await self._stub(host).RenewWorkspace(
-                workspace_pb2.RenewWorkspaceRequest(
-                    tenant=tenant, workspace_id=workspace_id, lease=to_duration(lease)
-                ),
-                timeout=_READ_SECONDS,
-            )
-        return from_timestamp(answer.workspace.expires_at)
-
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
-        """Give back what `key` made or is making."""
-        with neighbour_errors(_PROVISIONER):
-            answer = await self._stub(host).ReleaseWorkspace(
-                workspace_pb2.ReleaseWorkspaceRequest(tenant=tenant, idempotency_key=key),
-                timeout=_READ_SECONDS,
-            )
-        return answer.released
 
 
 class GrpcSandboxes:
@@ -327,12 +192,3 @@ class GrpcExecutions:
                 timeout=_READ_SECONDS,
             )
         return from_execution(answer.execution)
-
-
-def _lost_its_reason(error: BaseException) -> bool:
-    """Say whether gRPC failed to write before it had read the status; see `snapshot_grpc_api`."""
-    return (
-        isinstance(error, grpc.aio.AioRpcError)
-        and error.code() is grpc.StatusCode.INTERNAL
-        and not error.trailing_metadata()
-    )

@@ -15,7 +15,8 @@ from signalling.execution import Command, Execution, OutputFrame
 from signalling.host import Host
 from signalling.launch import ControlEvent, Launch
 from signalling.launch_record import ExecutionPlace, LaunchRecord
-from signalling.snapshot import Miss, PortDoor, Sandbox, Snapshot, Source, Tip, Workspace
+from signalling.snapshot import PortDoor, Sandbox, Source
+from signalling.workspace_ports import Workspaces
 
 NO_OUTPUT = 2**62
 """A sequence number that no output reaches."""
@@ -38,49 +39,6 @@ class SnapshotDirectory(Protocol):
 
     async def holders(self, tenant: str, source: Source) -> frozenset[str]:
         """Return the ids of the hosts that hold the wanted commit or the digest."""
-        ...
-
-
-class Workspaces(Protocol):
-    """The workspace-provisioner of a host."""
-
-    async def materialize(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        key: str,
-        source: Source,
-        branch: str,
-        lease: timedelta,
-    ) -> Workspace | Miss:
-        """Check a source out, or say what the host lacks; the same key gives the same workspace."""
-        ...
-
-    async def import_snapshot(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        source: Source,
-        tips: Sequence[Tip],
-        chunks: AsyncIterator[bytes],
-    ) -> Snapshot:
-        """Stream a thin pack to the host; it holds no more than one chunk at a time."""
-        ...
-
-    async def count_changes(self, host: Host, *, tenant: str, workspace_id: str) -> int | None:
-        """Count the files that differ from what was materialised."""
-        ...
-
-    async def renew(
-        self, host: Host, *, tenant: str, workspace_id: str, lease: timedelta
-    ) -> datetime:
-        """Move the end of the lease; return it."""
-        ...
-
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
-        """Give back what `key` made or is making; say whether there was something."""
         ...
 
 

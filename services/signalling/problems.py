@@ -23,6 +23,8 @@ from chassis.errors import (
     ResourceExhausted,
 )
 from chassis.telemetry import current_trace_id
+from signalling.launch_json import time_json
+from signalling.workspace_errors import WorkspaceMissed
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +133,14 @@ class BodyTooLarge(ResourceExhausted):
 def problem_members(error: FairleadError) -> dict[str, object]:
     """Return the members of the problem document that describes an error."""
     status = status_of(error)
+    members: dict[str, object] = dict(error.fields)
+    if isinstance(error, WorkspaceMissed):
+        members |= {
+            "wanted": error.missed.miss.wanted,
+            "tips": error.missed.miss.tips,
+            "upload_token": error.missed.upload_token,
+            "expires_at": time_json(error.missed.expires_at),
+        }
     return {
         "type": f"urn:fairlead:problem:{error.reason}",
         "title": HTTPStatus(status).phrase,
@@ -139,7 +149,7 @@ def problem_members(error: FairleadError) -> dict[str, object]:
         "reason": error.reason,
         "remedy": error.remedy,
         "trace_id": current_trace_id(),
-    } | {name: value for name, value in error.fields.items() if name not in _OWN_MEMBERS}
+    } | {name: value for name, value in members.items() if name not in _OWN_MEMBERS}
 
 
 def problem_response(error: FairleadError, headers: Mapping[str, str] | None = None) -> Response:

@@ -22,6 +22,7 @@ from signalling.snapshot import Source
 
 _log = logging.getLogger(__name__)
 _PATTERN = "fairlead:host:*"
+_HALVES = (":workspace", ":sandbox")
 _SCAN_COUNT = 5000
 _TURNS_PER_SCAN = 5
 LEASE_SECONDS = 15.0
@@ -69,7 +70,7 @@ class RedisHosts:
         """Look for registrations now, and read them."""
         with redis_errors():
             found = [str(key) async for key in self._redis.scan_iter(_PATTERN, count=_SCAN_COUNT)]
-        self._keys = sorted(found)
+        self._keys = sorted(key for key in found if key.endswith(_HALVES))
         await self._read()
 
     async def _read(self) -> None:

@@ -38,6 +38,7 @@ from signalling.rest_bodies import EventAnswer
 from signalling.session_ports import Sessions
 from signalling.sessions_rest_api import sessions_router
 from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
+from signalling.workspaces_rest_api import Workspaces, workspaces_router
 
 BODY_LIMIT_BYTES = 1024 * 1024
 
@@ -49,6 +50,7 @@ class RestParts:
     launches: Launches
     executions: Executions
     uploads: Uploads
+    workspaces: Workspaces
     sessions: Sessions
     hosts: Hosts
     gateways: Gateways
@@ -93,6 +95,7 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     key = [Depends(HTTPBearer(auto_error=False, description="An API key, `flk_…`."))]
     app.include_router(launches_router(parts.launches, streams), dependencies=key)
     app.include_router(snapshots_router(parts.uploads), dependencies=key)
+    app.include_router(workspaces_router(parts.workspaces), dependencies=key)
     app.include_router(executions_router(parts.executions, streams), dependencies=key)
     app.include_router(sessions_router(parts.sessions), dependencies=key)
     app.include_router(mesh_router(parts.hosts, parts.gateways), dependencies=key)

@@ -1,99 +1,18 @@
-"""What the launch half of the REST API takes and answers: the same fields as the protos, in JSON.
-
-Ranges that the domain checks are only stated here, so that REST and gRPC refuse with the same
-reason.
-"""
+"""What the launch half of the REST API takes and answers: the fields of the protos, in JSON."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 
 from signalling.execution import Command, ExecutionState, ExitReason, OutputStream
 from signalling.launch import CancelReason, LaunchState, Step, StepState
 from signalling.launch_request import LaunchRequest
-from signalling.snapshot import Changes, MissReason, Source
-
-
-def _decoded(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    try:
-        return base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError("not base64") from error
-
-
-_ENCODED = WithJsonSchema({"type": "string", "contentEncoding": "base64"})
-EncodedBytes = Annotated[
-    bytes,
-    BeforeValidator(_decoded),
-    PlainSerializer(lambda value: base64.b64encode(value).decode("ascii"), return_type=str),
-    _ENCODED,
-]
-LeaseSeconds = Annotated[
-    float,
-    Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "minimum": 1, "maximum": 86_400}),
-]
-TimeoutSeconds = Annotated[
-    float,
-    Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 31_536_000}),
-]
-
-
-class Body(BaseModel):
-    """A request's body or a part of it: unknown fields and near types are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Answer(BaseModel):
-    """A part of an answer, read from the domain's values."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-
-class ChangesBody(Body):
-    """Uncommitted and untracked files as a tree, with a small thin pack of what is new in it."""
-
-    tree: str = Field(description="Object id of the tree.")
-    pack: EncodedBytes = Field(
-        default=b"", description="Thin pack against the commit, at most 256 KiB."
-    )
-
-    def value(self) -> Changes:
-        """Return the domain's value."""
-        return Changes(tree=self.tree, pack=self.pack)
-
-
-class SourceBody(Body):
-    """What to check out."""
-
-    project: str = Field(description="The caller's name for the project, 1 to 200 characters.")
-    commit: str = Field(description="Full object id of the wanted commit.")
-    object_format: str = Field(
-        default="sha1", description="Object format.", json_schema_extra={"enum": ["sha1", "sha256"]}
-    )
-    branch: str = Field(default="", description="Branch at the client; empty when detached.")
-    digest: str = Field(default="", description="Digest of the local heads; may be empty.")
-    changes: ChangesBody | None = None
-
-    def value(self) -> Source:
-        """Return the domain's value."""
-        return Source(
-            project=self.project,
-            commit=self.commit,
-            object_format=self.object_format or "sha1",
-            branch=self.branch,
-            digest=self.digest,
-            changes=None if self.changes is None else self.changes.value(),
-        )
+from signalling.rest_types import Answer, Body, EncodedBytes, LeaseSeconds, TimeoutSeconds
+from signalling.snapshot import MissReason
+from signalling.source_bodies import FreshnessAnswer, SourceBody
 
 
 class CommandBody(Body):
@@ -214,6 +133,9 @@ class StepAnswer(Answer):
     elapsed: float | None
     failure: FailureAnswer | None
     detail: str
+    freshness: FreshnessAnswer | None = Field(
+        default=None, description="Once the workspace is done, when an upstream was asked for."
+    )
 
 
 class MissAnswer(Answer):

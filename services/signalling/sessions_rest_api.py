@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from signalling.caller import current_tenant
 from signalling.problems import problem_documents
-from signalling.rest_bodies import Body
 from signalling.rest_parameters import IdempotencyKey
+from signalling.rest_types import Body
 from signalling.session import Session, SessionState
 from signalling.session_ports import Sessions
 

@@ -14,10 +14,10 @@ from chassis.errors import FairleadError
 from fairlead.snapshot.v1 import snapshot_pb2 as pb
 from fairlead.snapshot.v1 import snapshot_pb2_grpc as rpc
 from signalling.caller import current_tenant
-from signalling.launch_request import InvalidRequest
-from signalling.snapshot import Snapshot
 from signalling.snapshot_messages import from_tip, to_snapshot
+from signalling.source_rules import InvalidRequest
 from signalling.uploads import Uploads
+from signalling.workspace import Imported
 
 SNAPSHOT_SERVICE = pb.DESCRIPTOR.services_by_name["SnapshotService"].full_name
 _LINGER_SECONDS = 2.0
@@ -46,13 +46,13 @@ class SnapshotApi(rpc.SnapshotServiceServicer):
         context: grpc.aio.ServicerContext[pb.UploadSnapshotRequest, pb.UploadSnapshotResponse],
     ) -> pb.UploadSnapshotResponse:
         try:
-            snapshot = await self._accept(request_iterator)
+            imported = await self._accept(request_iterator)
         except FairleadError:
-            await _let_finish(request_iterator)
+            await let_finish(request_iterator)
             raise
-        return pb.UploadSnapshotResponse(snapshot=to_snapshot(snapshot))
+        return pb.UploadSnapshotResponse(snapshot=to_snapshot(imported.snapshot))
 
-    async def _accept(self, frames: AsyncIterator[pb.UploadSnapshotRequest]) -> Snapshot:
+    async def _accept(self, frames: AsyncIterator[pb.UploadSnapshotRequest]) -> Imported:
         first = await anext(aiter(frames), None)
         if first is None or first.WhichOneof("frame") != "open":
             raise UploadOutOfOrder
@@ -61,6 +61,7 @@ class SnapshotApi(rpc.SnapshotServiceServicer):
             first.open.upload_token,
             tuple(from_tip(tip) for tip in first.open.tips),
             _chunks(frames),
+            tips_only=first.open.tips_only,
         )
 
 
@@ -71,7 +72,7 @@ async def _chunks(frames: AsyncIterator[pb.UploadSnapshotRequest]) -> AsyncItera
         yield frame.chunk
 
 
-async def _let_finish(frames: AsyncIterator[pb.UploadSnapshotRequest]) -> None:
+async def let_finish(frames: AsyncIterator[object]) -> None:
     """Read on for a while before an error is answered.
 
     A grpc.aio client whose write fails before it has read the status reports INTERNAL without

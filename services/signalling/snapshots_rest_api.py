@@ -16,9 +16,11 @@ from starlette.requests import ClientDisconnect
 from chassis.errors import InvalidArgument
 from signalling.caller import current_tenant
 from signalling.problems import problem_documents
-from signalling.rest_bodies import Answer, Body
 from signalling.rest_parameters import IdempotencyKey
-from signalling.snapshot import Snapshot, Tip
+from signalling.rest_types import Answer, Body
+from signalling.snapshot import Tip
+from signalling.workspace import Imported, Workspace
+from signalling.workspace_bodies import WorkspaceAnswer
 
 PACK_TYPE = "application/x-fairlead-pack"
 UPLOAD_PATH = "/v1/snapshots"
@@ -30,8 +32,14 @@ class Uploads(Protocol):
     """Uploads from the caller's side."""
 
     async def accept(
-        self, tenant: str, token: str, tips: tuple[Tip, ...], chunks: AsyncIterator[bytes]
-    ) -> Snapshot:
+        self,
+        tenant: str,
+        token: str,
+        tips: tuple[Tip, ...],
+        chunks: AsyncIterator[bytes],
+        *,
+        tips_only: bool = False,
+    ) -> Imported:
         """Stream a pack to the host that missed it."""
         ...
 
@@ -69,6 +77,7 @@ class TipsBody(Body):
     """First line of an upload."""
 
     tips: list[TipBody]
+    tips_only: bool = False
 
 
 class TipAnswer(Answer):
@@ -88,6 +97,9 @@ class SnapshotAnswer(Answer):
     tips: list[TipAnswer]
     created_at: datetime
     received_bytes: int = Field(description="Size of the pack that was received.")
+    workspace: WorkspaceAnswer | None = Field(
+        default=None, description="The workspace that was lacking these objects, once it is made."
+    )
 
 
 def snapshots_router(uploads: Uploads) -> APIRouter:
@@ -110,13 +122,24 @@ def snapshots_router(uploads: Uploads) -> APIRouter:
         request: Request,
         upload: Annotated[str, Query(description="Token of the miss.", max_length=512)],
         key: IdempotencyKey = None,
-    ) -> Snapshot:
-        """Take a thin pack for the launch that gave the token; it answers when the snapshot is
-        durable.
+    ) -> SnapshotAnswer:
+        """Take a thin pack for the launch or workspace that gave the token; it answers when the
+        snapshot is durable and the workspace is made. The first line is `{"tips": [...]}`; with
+        `"tips_only": true` the history of the tips follows in one more upload.
         """
         async with aclosing(_body(request)) as body:
-            tips, rest = await _first_line(body)
-            return await uploads.accept(current_tenant(), upload, tips, _chunks(rest, body))
+            first, rest = await _first_line(body)
+            imported = await uploads.accept(
+                current_tenant(),
+                upload,
+                tuple(Tip(ref=tip.ref, commit=tip.commit) for tip in first.tips),
+                _chunks(rest, body),
+                tips_only=first.tips_only,
+            )
+        answer = SnapshotAnswer.model_validate(imported.snapshot)
+        if isinstance(imported.made, Workspace):
+            answer.workspace = WorkspaceAnswer.model_validate(imported.made)
+        return answer
 
     return router
 
@@ -129,25 +152,24 @@ async def _body(request: Request) -> AsyncGenerator[bytes, None]:
         raise UploadInterrupted from error
 
 
-async def _first_line(body: AsyncIterator[bytes]) -> tuple[tuple[Tip, ...], bytes]:
-    """Read the tips; returns them with what was read of the pack already."""
+async def _first_line(body: AsyncIterator[bytes]) -> tuple[TipsBody, bytes]:
+    """Read the first line; returns it with what was read of the pack already."""
     read = bytearray()
     async for piece in body:
         read += piece
         line, newline, rest = bytes(read).partition(b"\n")
         if newline:
-            return _tips(line), rest
+            return _parsed(line), rest
         if len(read) > _FIRST_LINE_BYTES:
             raise UploadInvalid("The first line of the upload is too long.")
     raise UploadInvalid("The upload ends before its first line does.")
 
 
-def _tips(line: bytes) -> tuple[Tip, ...]:
+def _parsed(line: bytes) -> TipsBody:
     try:
-        found = TipsBody.model_validate_json(line)
+        return TipsBody.model_validate_json(line)
     except ValidationError as error:
         raise UploadInvalid("The first line of the upload is not a list of tips.") from error
-    return tuple(Tip(ref=tip.ref, commit=tip.commit) for tip in found.tips)
 
 
 async def _chunks(first: bytes, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -117,6 +117,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
             launches=launches.launcher,
             executions=launches.executor,
             uploads=launches.uploads,
+            workspaces=launches.workspaces,
             sessions=sessions,
             hosts=launches.hosts,
             gateways=half.switchboard,

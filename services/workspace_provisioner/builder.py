@@ -1,4 +1,4 @@
-"""Makes one workspace: the gate, the checkout, the record."""
+"""Makes one workspace: the gate, the take, the record."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chassis.clock import Clock
-from workspace_provisioner.errors import CheckoutFailed, HostFull
-from workspace_provisioner.ports import CheckoutPlan, Ledger, ObjectsLacking, Stores, Trees
+from workspace_provisioner.errors import HostFull
+from workspace_provisioner.gate import Gate
+from workspace_provisioner.origin_errors import SubmodulesInvalid
+from workspace_provisioner.origin_ports import SubmoduleSetup
+from workspace_provisioner.ports import (
+    CheckoutPlan,
+    Drifted,
+    Ledger,
+    ObjectsLacking,
+    Taken,
+    Trees,
+)
 from workspace_provisioner.sources import Source
 from workspace_provisioner.workspaces import (
     Miss,
@@ -16,98 +26,105 @@ from workspace_provisioner.workspaces import (
     Order,
     State,
     Workspace,
-    miss_without_commit,
 )
 
 log = logging.getLogger(__name__)
 
 
 class Builder:
-    """Turns orders into workspaces on this host; `reserve_bytes` of its disk stay free."""
+    """Turns orders into workspaces on this host; `reserve_bytes` of its disk stay free.
+
+    `on_reason` is told why a better way was not taken.
+    """
 
     def __init__(
         self,
         *,
-        stores: Stores,
+        gate: Gate,
         trees: Trees,
         ledger: Ledger,
+        submodules: SubmoduleSetup,
         clock: Clock,
         reserve_bytes: int,
         on_discard: Callable[[], None],
+        on_reason: Callable[[MissReason], None],
     ) -> None:
-        self._stores = stores
+        self._gate = gate
         self._trees = trees
         self._ledger = ledger
+        self._submodules = submodules
         self._clock = clock
         self._reserve_bytes = reserve_bytes
         self._on_discard = on_discard
+        self._on_reason = on_reason
 
     async def make(self, order: Order, requested: Workspace) -> Workspace | Miss:
         """Make a workspace and write its record, or say what is lacking; when it fails, nothing
         stays.
 
-        Raises HostFull, PackInvalid and CheckoutFailed.
+        Raises HostFull, PackInvalid, PackTooLarge, StoreLocked and CheckoutFailed.
         """
         source = order.source
-        miss = await self._gate(source)
+        miss = await self._gate.check(source)
         if miss is not None:
             return miss
         if await self._trees.free_bytes() < self._reserve_bytes:
             raise HostFull("its disk is nearly full")
         workspace_id = order.workspace_id
-        plan = CheckoutPlan(workspace_id, source.key, source.commit, order.branch, source.changes)
+        plan = CheckoutPlan(
+            workspace_id,
+            source.key,
+            source.commit,
+            order.branch,
+            source.changes,
+            overlay=order.overlay,
+        )
+        if order.overlay and not self._trees.can_overlay:
+            self._on_reason(MissReason.FS_UNSUPPORTED)
         placed = False
         try:
-            has_submodules = await self._trees.build(plan)
-            await self._trees.publish(workspace_id)
+            taken = await self._take(source, plan)
+            if isinstance(taken, Miss):
+                return taken
+            if taken.submodules_fault:
+                raise SubmodulesInvalid(taken.submodules_fault)
+            if source.submodules and taken.has_submodules:
+                await self._submodules.initialise(workspace_id, source)
             now = self._clock.now()
             made = replace(
                 requested,
                 state=State.PROVISIONED,
-                has_submodules=has_submodules,
+                rung=taken.rung,
+                has_submodules=taken.has_submodules,
+                lfs_pointers=taken.lfs_pointers,
                 expires_at=now + order.lease,
             )
             await self._ledger.put(made)
             placed = True
         except ObjectsLacking:
-            return await self._lacking(source)
+            return await self._gate.lacking(source)
+        except Drifted as drifted:
+            return await self._gate.miss(source, drifted.reason)
         finally:
             if not placed:
                 try:
                     await self._trees.discard(workspace_id)
                 finally:
                     self._on_discard()
-        log.info("workspace materialized", extra={"workspace_id": workspace_id})
+        log.info("workspace materialized", extra={"workspace_id": workspace_id, "rung": made.rung})
         return made
 
-    async def _gate(self, source: Source) -> Miss | None:
-        """Let a commit through that is reachable from the tenant's durable tips of the project."""
-        if not await self._stores.holds(source.key):
-            return miss_without_commit(source, MissReason.UNKNOWN_PROJECT, ())
-        if not await self._stores.knows(source.key, source.commit):
-            tips = await self._stores.tips(source.key)
-            return miss_without_commit(source, MissReason.UNKNOWN_COMMIT, tips)
-        changes = source.changes
-        if (
-            changes
-            and not changes.pack
-            and not await self._stores.knows_tree(source.key, changes.tree)
-        ):
-            tips = await self._stores.tips(source.key)
-            return Miss(MissReason.UNKNOWN_CHANGES, (changes.tree,), tips)
-        return None
-
-    async def _lacking(self, source: Source) -> Miss:
-        """Tell changes that came incomplete from a store that lost what its tips promise."""
-        changes = source.changes
-        roots = (source.commit, changes.tree) if changes and not changes.pack else (source.commit,)
-        if not await self._stores.is_whole(source.key, roots):
-            log.error(
-                "store is damaged", extra={"tenant": source.key.tenant, "store": source.key.digest}
-            )
-            await self._stores.forget(source.key)
-            return miss_without_commit(source, MissReason.MISSING_OBJECTS, ())
-        if changes is None or not changes.pack:
-            raise CheckoutFailed("reading objects")
-        tips = await self._stores.tips(source.key)
-        return Miss(MissReason.UNKNOWN_CHANGES, (changes.tree,), tips)
+    async def _take(self, source: Source, plan: CheckoutPlan) -> Taken | Miss:
+        """Take a workspace; when what was prepared is older than its store, look once whether the
+        store is right.
+        """
+        try:
+            return await self._trees.take(plan)
+        except Drifted as drifted:
+            log.warning("store drifted", extra={"reason": drifted.reason})
+            await self._trees.discard(plan.workspace_id)
+            miss = await self._gate.distrust(source)
+            if miss is not None:
+                return miss
+            await self._trees.refresh(plan.key)
+            return await self._trees.take(plan)

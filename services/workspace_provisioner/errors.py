@@ -55,6 +55,18 @@ class ChangesTooLarge(InvalidArgument):
         )
 
 
+class CommitsTooLarge(InvalidArgument):
+    """The pack of commits is too large to ride inside a request."""
+
+    def __init__(self, *, size: int, limit: int) -> None:
+        super().__init__(
+            f"The pack of commits has {size} bytes; {limit} fit into a request.",
+            reason="commits_too_large",
+            remedy="Leave the pack out of the request and send it with the upload after the miss.",
+            fields={"size_bytes": str(size), "limit_bytes": str(limit)},
+        )
+
+
 class PackInvalid(InvalidArgument):
     """Git refuses the pack."""
 
@@ -67,14 +79,21 @@ class PackInvalid(InvalidArgument):
 
 
 class PackTooLarge(ResourceExhausted):
-    """The pack has more bytes than this host accepts."""
+    """The pack, or what would be made of it, has more of something than this host accepts."""
 
-    def __init__(self, *, limit: int) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int,
+        what: str = "bytes",
+        setting: str = "FAIRLEAD_WORKSPACE_MAX_PACK_BYTES",
+    ) -> None:
+        raised = f", or raise {setting} on the host" if setting else ""
         super().__init__(
-            f"The pack has more than {limit} bytes, the most that this host accepts.",
+            f"The pack has more than {limit} {what}, the most that this host accepts.",
             reason="pack_too_large",
-            remedy="Send less history, or raise FAIRLEAD_WORKSPACE_MAX_PACK_BYTES on the host.",
-            fields={"limit_bytes": str(limit)},
+            remedy=f"Send less{raised}.",
+            fields={"limit": str(limit), "exceeded": what},
         )
 
 
@@ -97,6 +116,18 @@ class UploadIdle(FailedPrecondition):
             f"No bytes of the upload came for {seconds:g} seconds.",
             reason="upload_idle",
             remedy="Check the connection and upload again.",
+        )
+
+
+class UploadSlow(FailedPrecondition):
+    """The bytes of an upload come, but too few of them."""
+
+    def __init__(self, *, bytes_per_second: int) -> None:
+        super().__init__(
+            f"The upload is slower than {bytes_per_second} bytes a second.",
+            reason="upload_slow",
+            remedy="Check the connection and upload again.",
+            fields={"bytes_per_second": str(bytes_per_second)},
         )
 
 
@@ -148,13 +179,15 @@ class HostFull(ResourceExhausted):
 
 
 class HostRootInUse(Unavailable):
-    """Another provisioner serves the same host root."""
+    """The host root belongs to another user, whose provisioner could not read what this one
+    writes.
+    """
 
     def __init__(self) -> None:
         super().__init__(
-            "Another workspace-provisioner is running on this host root.",
+            "The host root belongs to another user.",
             reason="host_root_in_use",
-            remedy="Stop the other one, or set FAIRLEAD_HOST_ROOT to another directory.",
+            remedy="Set FAIRLEAD_HOST_ROOT to a directory of this user.",
         )
 
 

@@ -43,6 +43,26 @@ class Layout:
         return self.root / ".staging"
 
     @property
+    def layers(self) -> Path:
+        """The writable layers of workspaces that are laid over templates, by id."""
+        return self.host_root / "layers"
+
+    @property
+    def templates(self) -> Path:
+        """Frozen checkouts and delta layers."""
+        return self.root / ".templates"
+
+    @property
+    def pool(self) -> Path:
+        """Checkouts that are ready to become workspaces, by template id."""
+        return self.root / ".pool"
+
+    @property
+    def blanks(self) -> Path:
+        """Empty layers that are ready to be laid over templates."""
+        return self.root / ".blanks"
+
+    @property
     def baselines(self) -> Path:
         """What each workspace held when it was made: its index, and the objects of its changes."""
         return self.root / ".baselines"
@@ -62,6 +82,20 @@ class Layout:
         """Records of workspaces."""
         return self.root / ".records"
 
+    @property
+    def names(self) -> Path:
+        """Claims of names and branches."""
+        return self.root / ".names"
+
+    @property
+    def owners(self) -> Path:
+        """A locked file for each provisioner process that lives."""
+        return self.root / ".owners"
+
+    def claims(self, key: ProjectKey) -> Path:
+        """Return where the names and branches of a project are claimed."""
+        return self.names / key.tenant / key.digest
+
     def store(self, key: ProjectKey) -> Path:
         """Return the bare repository of a project key."""
         kind = "" if key.object_format is ObjectFormat.SHA1 else f".{key.object_format}"
@@ -73,10 +107,16 @@ class Layout:
             self.root,
             self.trees,
             self.staging,
+            self.layers,
+            self.templates,
+            self.pool,
+            self.blanks,
             self.baselines,
             self.incoming,
             self.trash,
             self.records,
+            self.names,
+            self.owners,
         ):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _spread_children(self.staging)

@@ -38,6 +38,7 @@ _LACKING_IN_STORE = re.compile(
     r"|failed to unpack tree object",
     re.IGNORECASE,
 )
+_MEMORY = re.compile(r"Out of memory|Cannot allocate memory|unable to create thread")
 _DISK = re.compile(
     r"No space left|Disk quota|Too many open files|Cannot allocate memory|Out of memory"
     r"|Input/output error|Permission denied|Read-only file system|File name too long"
@@ -54,6 +55,11 @@ def pack_is_at_fault(complaint: str) -> bool:
     memory.
     """
     return not _DISK.search(complaint)
+
+
+def is_out_of_memory(complaint: str) -> bool:
+    """Say whether git had less memory than it needed."""
+    return _MEMORY.search(complaint) is not None
 
 
 def store_lacks_objects(complaint: str) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from workspace_provisioner.sources import ObjectFormat
 
 
-def _config(object_format: ObjectFormat, *, bare: bool) -> str:
+def git_config(object_format: ObjectFormat, *, bare: bool) -> str:
+    """Return the whole configuration of a git directory of ours."""
     is_sha1 = object_format is ObjectFormat.SHA1
     lines = [
         "[core]",
@@ -25,7 +26,9 @@ def _config(object_format: ObjectFormat, *, bare: bool) -> str:
             "\tfsckObjects = true",
         ]
     else:
-        lines.append("\tlogAllRefUpdates = true")
+        # A mount or a user namespace may show other owners, inodes and change times than the index
+        # holds; then every status would hash every file.
+        lines += ["\tlogAllRefUpdates = true", "\tcheckStat = minimal"]
     lines += ["[gc]", "\tauto = 0", "[maintenance]", "\tauto = false"]
     if not is_sha1:
         lines += ["[extensions]", f"\tobjectFormat = {object_format}"]
@@ -50,7 +53,7 @@ def make_git_directory(
     path.mkdir(mode=0o755)
     for name in ("objects", "objects/info", "objects/pack", "refs", "refs/heads"):
         (path / name).mkdir(mode=0o755)
-    _write(path / "config", _config(object_format, bare=bare))
+    _write(path / "config", git_config(object_format, bare=bare))
     if alternate is not None:
         _write(path / "objects/info/alternates", f"{alternate}\n")
     if not commit:

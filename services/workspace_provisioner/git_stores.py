@@ -1,132 +1,186 @@
 """The object stores: one bare repository for each tenant and project, with its durable tips as
 refs.
 
-`refs/fairlead/tips/<commit>` and `refs/fairlead/changes/<tree>` are the promises: a ref is there
-only after all that it reaches is durable. The warm path reads them from memory; the disk decides
-after a restart.
+`refs/fairlead/tips/<commit>` and a record in `snapshots/` are a promise together: both are there
+only after all that the commit reaches is durable. They are read again when a file of theirs
+changes; until then answers come from memory.
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import json
-import logging
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
 
-from workspace_provisioner.file_deletion import move_to_trash
-from workspace_provisioner.file_layout import Layout, sync_directory, write_whole
+from chassis.clock import Clock
+from workspace_provisioner.file_layout import Layout
 from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.git_command import Git, GitTimedOut, Place
+from workspace_provisioner.git_admission import GitAdmission
+from workspace_provisioner.git_command import Git, Place
+from workspace_provisioner.git_content import GitContent
 from workspace_provisioner.git_quarantine import GitQuarantine, Intake
-from workspace_provisioner.keyed_locks import KeyedLocks
+from workspace_provisioner.git_repair import GitRepair
+from workspace_provisioner.host_root import Owners
 from workspace_provisioner.ports import Quarantine
-from workspace_provisioner.snapshot_records import as_record, from_record
-from workspace_provisioner.sources import ProjectKey
-from workspace_provisioner.workspaces import Snapshot
+from workspace_provisioner.sources import ProjectKey, Tip
+from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.store_files import TIPS, read_records, read_tags
+from workspace_provisioner.store_state import StoreState, stamp_store, verify_stamp
+from workspace_provisioner.store_states import StoreStates
+from workspace_provisioner.workspaces import MissReason, Snapshot
 
-log = logging.getLogger(__name__)
-
-_TIPS = "refs/fairlead/tips/"
-_CHANGES = "refs/fairlead/changes/"
 _MISS_TIPS = 64
-_MOST_REMEMBERED = 100_000
-_LOOSE_REFS = 64
-_LOCK_PAUSE_SECONDS = 0.05
-
-
-@dataclass(slots=True)
-class _Promises:
-    """What a store has whole: the commits that are known to be reachable, and the pinned trees."""
-
-    commits: set[str] = field(default_factory=set)
-    trees: set[str] = field(default_factory=set)
+_MARK_USE_SECONDS = timedelta(hours=1).total_seconds()
 
 
 class GitStores:
     """The stores below a layout's root."""
 
-    def __init__(self, *, layout: Layout, git: Git, files: FileWork, intake: Intake) -> None:
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        git: Git,
+        files: FileWork,
+        content: GitContent,
+        intake: Intake,
+        clock: Clock,
+        owners: Owners,
+        states: StoreStates,
+        repair: GitRepair,
+        admission: GitAdmission,
+    ) -> None:
         self._layout = layout
         self._git = git
         self._files = files
+        self._content = content
         self._intake = intake
-        self._promises: dict[ProjectKey, _Promises] = {}
-        self._locks = KeyedLocks()
+        self._clock = clock
+        self._owners = owners
+        self._states = states
+        self._repair = repair
+        self._admission = admission
+        self._newest: dict[ProjectKey, tuple[StoreState, tuple[str, ...]]] = {}
+        self._used: dict[ProjectKey, float] = {}
 
     async def holds(self, key: ProjectKey) -> bool:
-        return key in self._promises or await self._load(key) is not None
+        state = await self._states.current(key)
+        return state is not None and not state.is_empty
 
     async def knows(self, key: ProjectKey, commit: str) -> bool:
-        promises = self._promises.get(key) or await self._load(key)
-        if promises is None:
-            return False
-        if commit in promises.commits:
-            return True
-        found = await self._git.run(
-            "for-each-ref", "--count=1", "--format=%(objectname)", f"--contains={commit}", _TIPS,
-            place=Place(self._layout.store(key)),
-        )  # fmt: skip
-        if not found.succeeded or not found.output:
-            return False
-        if len(promises.commits) < _MOST_REMEMBERED:
-            promises.commits.add(commit)
-        return True
+        return await self.lack(key, commit) is None
 
     async def knows_tree(self, key: ProjectKey, tree: str) -> bool:
-        promises = self._promises.get(key) or await self._load(key)
-        return promises is not None and tree in promises.trees
+        state = await self._states.current(key)
+        return state is not None and tree in state.trees
 
-    async def tips(self, key: ProjectKey) -> tuple[str, ...]:
+    async def lack(self, key: ProjectKey, commit: str, *, again: bool = False) -> MissReason | None:
+        state = await (self._states.read(key) if again else self._states.current(key))
+        if state is not None and state.is_doubtful:
+            if await self._repair.doubt(key):
+                return MissReason.MISSING_OBJECTS
+            state = await self._states.current(key)
+        if state is None:
+            return MissReason.NO_BASE
+        if not state.has(commit) and not await self._find(key, state, commit):
+            return state.lacking(commit)
+        await self._mark_used(key)
+        return None
+
+    async def _find(self, key: ProjectKey, state: StoreState, commit: str) -> str:
+        """Return the newest durable tip that reaches the commit, or nothing, and remember it."""
+        if commit in state.tips or not state.tips:
+            return commit if commit in state.tips else ""
+        if commit in state.known:
+            return state.known[commit]
         found = await self._git.run(
-            "for-each-ref", "--sort=-committerdate", f"--count={_MISS_TIPS}",
-            "--format=%(objectname)", _TIPS,
+            "for-each-ref", "--sort=-committerdate", "--format=%(objectname)",
+            f"--contains={commit}", TIPS,
             place=Place(self._layout.store(key)),
         )  # fmt: skip
-        return tuple(found.output.decode("ascii").split()) if found.succeeded else ()
+        if not found.succeeded or not await self._is_commit(key, commit):
+            return ""
+        for tip in found.output.decode("ascii").split():
+            if tip in state.tips:
+                state.remember(commit, tip)
+                return tip
+        return ""
 
-    async def is_whole(self, key: ProjectKey, roots: Sequence[str]) -> bool:
-        store = self._layout.store(key)
-        if not await self._files.run((store / "objects").is_dir):
-            return False
-        try:
-            walked = await self._git.run(
-                "rev-list", "--objects", "--quiet", "--stdin",
-                place=Place(store),
-                given="".join(f"{root}^{{tree}}\n" for root in roots).encode(),
-            )  # fmt: skip
-            return walked.succeeded and not await self._unreadable_packs(store)
-        except GitTimedOut:
-            # Not proven damaged: promises are not taken back because the machine is slow.
-            return True
+    async def _is_commit(self, key: ProjectKey, oid: str) -> bool:
+        """Tell a commit from a tag, which git takes for its commit."""
+        found = await self._git.run("cat-file", "-t", oid, place=Place(self._states.store(key)))
+        return found.output.strip() == b"commit"
 
-    async def forget(self, key: ProjectKey) -> None:
-        store = self._layout.store(key)
-        async with self._exclusive(key):
-            self._promises.pop(key, None)
-            if not await self._files.run((store / "objects").is_dir):
-                return
-            await self._files.run(self._drop_promises, store)
-            try:
-                unreadable = await self._unreadable_packs(store)
-            except GitTimedOut:
-                unreadable = []
-            await self._files.run(_set_aside, store, unreadable)
+    async def _mark_used(self, key: ProjectKey) -> None:
+        """Let the store's own time say, to the hour, when it was last of use."""
+        now = self._clock.now().timestamp()
+        if now - self._used.get(key, 0.0) >= _MARK_USE_SECONDS:
+            self._used[key] = now
+            await self._files.run(os.utime, self._layout.store(key), (now, now))
+
+    async def tips(self, key: ProjectKey) -> tuple[str, ...]:
+        state = await self._states.current(key)
+        if state is None or not state.tips:
+            return ()
+        before = self._newest.get(key)
+        if before is not None and before[0] is state:
+            return before[1]
+        found = await self._git.run(
+            "for-each-ref", "--sort=-committerdate", "--format=%(objectname)", TIPS,
+            place=Place(self._layout.store(key)),
+        )  # fmt: skip
+        tips = found.output.decode("ascii").split() if found.succeeded else []
+        newest = tuple([tip for tip in tips if tip in state.tips][:_MISS_TIPS])
+        self._newest[key] = (state, newest)
+        return newest
+
+    async def stamp(self, key: ProjectKey, commit: str) -> StoreStamp | None:
+        if await self.lack(key, commit) is not None:
+            return None
+        state = await self._states.current(key)
+        if state is None:
+            return None
+        pin = await self._find(key, state, commit) or (commit if commit in state.shallow else "")
+        if not pin:
+            return None
+        return await self._files.run(stamp_store, self._layout.store(key), state, commit, pin)
+
+    def verify(self, key: ProjectKey, stamp: StoreStamp) -> MissReason | None:
+        state = self._states.current_now(key)
+        if state is None:
+            return MissReason.MISSING_OBJECTS
+        return verify_stamp(self._states.store(key), state, stamp)
+
+    async def is_shallow(self, key: ProjectKey, commit: str) -> bool:
+        state = await self._states.current(key)
+        return state is not None and commit in state.shallow and not state.is_rooted(commit)
+
+    async def tags(self, key: ProjectKey) -> tuple[Tip, ...]:
+        return await self._files.run(self.tags_now, key)
+
+    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
+        tags = read_tags(self._states.store(key))
+        return tuple(Tip(ref, oid) for ref, oid in sorted(tags.items()))
+
+    async def doubt(self, key: ProjectKey) -> bool:
+        return await self._repair.doubt(key)
 
     @asynccontextmanager
-    async def quarantine(self, key: ProjectKey) -> AsyncIterator[Quarantine]:
+    async def quarantine(
+        self, key: ProjectKey, *, alone: Sequence[str] = ()
+    ) -> AsyncIterator[Quarantine]:
         quarantine = GitQuarantine(
             layout=self._layout,
             git=self._git,
             files=self._files,
+            content=self._content,
             intake=self._intake,
             key=key,
-            exclusive=lambda: self._exclusive(key),
-            settle=self._settle,
+            name=self._owners.own_name(),
+            shallow=tuple(alone),
+            admit=partial(self._admission.admit, key, tips_only=bool(alone)),
         )
         try:
             await quarantine.open()
@@ -137,125 +191,9 @@ class GitStores:
     async def snapshots(self) -> Sequence[Snapshot]:
         return await self._files.run(self._read_snapshots)
 
-    async def _settle(self, snapshot: Snapshot) -> None:
-        """Pin what a snapshot promises and write its record; its objects are durable by now."""
-        key = snapshot.key
-        store = self._layout.store(key)
-        promises = self._promises.get(key) or await self._load(key) or _Promises()
-        wanted = {f"{_TIPS}{commit}": commit for commit in snapshot.commits}
-        if snapshot.changes_tree:
-            wanted[f"{_CHANGES}{snapshot.changes_tree}"] = snapshot.changes_tree
-        pinned = await self._files.run(_read_pins, store)
-        new = {ref: oid for ref, oid in wanted.items() if ref not in pinned}
-        if new:
-            given = "start\n" + "".join(f"update {ref} {oid}\n" for ref, oid in new.items())
-            updated = await self._git.run(
-                "update-ref", "--stdin", place=Place(store), given=(given + "commit\n").encode()
-            )
-            if not updated.succeeded:
-                raise OSError(f"git update-ref failed: {updated.complaint}")
-        if len(new) >= _LOOSE_REFS:
-            await self._git.run("pack-refs", "--all", "--prune", place=Place(store))
-        record = store / "snapshots" / f"{snapshot.snapshot_id}.json"
-        content = json.dumps(as_record(snapshot)).encode()
-        await self._files.run(write_whole, record, content, durably=True)
-        promises.commits.update(snapshot.commits)
-        if snapshot.changes_tree:
-            promises.trees.add(snapshot.changes_tree)
-        self._promises[key] = promises
-
-    async def _load(self, key: ProjectKey) -> _Promises | None:
-        """Read a store's promises from its refs; None when there is no store."""
-        pins = await self._files.run(_read_pins, self._layout.store(key))
-        if not pins:
-            return None
-        promises = _Promises(
-            {ref.removeprefix(_TIPS) for ref in pins if ref.startswith(_TIPS)},
-            {ref.removeprefix(_CHANGES) for ref in pins if ref.startswith(_CHANGES)},
-        )
-        return self._promises.setdefault(key, promises)
-
-    async def _unreadable_packs(self, store: Path) -> list[str]:
-        names = await self._files.run(_pack_names, store)
-        unreadable = []
-        for name in names:
-            index = store / "objects/pack" / f"{name}.idx"
-            checked = await self._git.run("verify-pack", str(index), place=Place(store))
-            if not checked.succeeded:
-                unreadable.append(name)
-        return unreadable
-
-    def _drop_promises(self, store: Path) -> None:
-        (store / "packed-refs").unlink(missing_ok=True)
-        move_to_trash(store / "refs/fairlead", self._layout.trash)
-        move_to_trash(store / "snapshots", self._layout.trash)
-        (store / "snapshots").mkdir(mode=0o700)
-        sync_directory(store)
-
     def _read_snapshots(self) -> list[Snapshot]:
-        found = []
-        for path in self._layout.root.glob("[!.]*/*.git/snapshots/snp_*.json"):
-            try:
-                found.append(from_record(json.loads(path.read_bytes())))
-            except (OSError, ValueError, KeyError, TypeError):
-                log.warning("snapshot record unreadable", extra={"record": path.name})
-        return found
-
-    def _exclusive(self, key: ProjectKey) -> AbstractAsyncContextManager[None]:
-        return _exclusively(self._locks, key, self._layout.store(key).with_suffix(".lock"))
-
-
-@asynccontextmanager
-async def _exclusively(locks: KeyedLocks, key: ProjectKey, path: Path) -> AsyncIterator[None]:
-    """Change a store alone: among this process's tasks by a lock, among processes by flock(2)."""
-    async with locks.hold(key):
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while True:
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    await asyncio.sleep(_LOCK_PAUSE_SECONDS)
-            yield
-        finally:
-            os.close(descriptor)
-
-
-def _read_pins(store: Path) -> frozenset[str]:
-    """Return the names of the promises of a store, loose before packed, since packing moves them
-    that way.
-    """
-    names: set[str] = set()
-    for prefix in (_TIPS, _CHANGES):
-        try:
-            loose = os.listdir(store / prefix)
-        except FileNotFoundError:
-            continue
-        names.update(f"{prefix}{name}" for name in loose if not name.endswith(".lock"))
-    try:
-        packed = (store / "packed-refs").read_text(encoding="ascii")
-    except FileNotFoundError:
-        packed = ""
-    for line in packed.splitlines():
-        _, _, name = line.partition(" ")
-        if name.startswith((_TIPS, _CHANGES)):
-            names.add(name)
-    return frozenset(names)
-
-
-def _pack_names(store: Path) -> list[str]:
-    found = os.listdir(store / "objects/pack")
-    return sorted(name.removesuffix(".idx") for name in found if name.endswith(".idx"))
-
-
-def _set_aside(store: Path, names: Sequence[str]) -> None:
-    """Move packs that git cannot read where it does not look, for whoever wants to examine them."""
-    aside = store / "damaged"
-    for name in names:
-        aside.mkdir(mode=0o700, exist_ok=True)
-        for suffix in (".idx", ".rev", ".pack"):
-            path = store / "objects/pack" / f"{name}{suffix}"
-            if path.exists():
-                path.rename(aside / path.name)
+        return [
+            record.snapshot
+            for store in sorted(self._layout.root.glob("[!.]*/*.git"))
+            for record in read_records(store, {}).values()
+        ]

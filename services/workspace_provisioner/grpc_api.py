@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
-
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from chassis.errors import InvalidArgument
 from chassis.ids import is_id
-from fairlead.snapshot.v1 import snapshot_pb2
 from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
 from workspace_provisioner.branches import checked_branch
 from workspace_provisioner.errors import FieldInvalid
-from workspace_provisioner.ports import SnapshotOperations, WorkspaceOperations
-from workspace_provisioner.sources import (
-    Changes,
-    Source,
-    Tip,
-    checked_lease,
-    checked_source,
-    checked_tenant,
-    checked_tips,
+from workspace_provisioner.operations import SnapshotOperations, WorkspaceOperations
+from workspace_provisioner.sources import Source, Tip, checked_tenant, checked_tips
+from workspace_provisioner.workspace_messages import (
+    materialized,
+    read_lease,
+    read_source,
+    snapshot_message,
+    workspace_message,
 )
-from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, State, Workspace
 
 SERVICE = workspace_pb2.DESCRIPTOR.services_by_name["WorkspaceService"].full_name
 
 _PAGE = 100
 _LARGEST_PAGE = 1000
 _CHUNK_BYTES = 1024 * 1024
-_STATES = {
-    State.REQUESTED: workspace_pb2.WORKSPACE_STATE_REQUESTED,
-    State.PROVISIONED: workspace_pb2.WORKSPACE_STATE_PROVISIONED,
-    State.RELEASED: workspace_pb2.WORKSPACE_STATE_RELEASED,
-}
-_REASONS = {
-    MissReason.UNKNOWN_PROJECT: snapshot_pb2.MISS_REASON_UNKNOWN_PROJECT,
-    MissReason.UNKNOWN_COMMIT: snapshot_pb2.MISS_REASON_UNKNOWN_COMMIT,
-    MissReason.UNKNOWN_CHANGES: snapshot_pb2.MISS_REASON_UNKNOWN_CHANGES,
-    MissReason.MISSING_OBJECTS: snapshot_pb2.MISS_REASON_MISSING_OBJECTS,
-}
 
 
 class UploadMalformed(InvalidArgument):
@@ -68,18 +50,21 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
     async def MaterializeWorkspace(
         self, request: workspace_pb2.MaterializeWorkspaceRequest, context: object
     ) -> workspace_pb2.MaterializeWorkspaceResponse:
+        return await self._materialized(request, read_source(request.tenant, request.source))
+
+    async def _materialized(
+        self, request: workspace_pb2.MaterializeWorkspaceRequest, source: Source
+    ) -> workspace_pb2.MaterializeWorkspaceResponse:
         outcome = await self._workspaces.materialize(
             idempotency_key=request.idempotency_key,
-            source=_source(request.tenant, request.source),
+            source=source,
             branch=checked_branch(request.branch) if request.branch else "",
-            lease=_lease(request.lease if request.HasField("lease") else None),
+            lease=read_lease(request.lease if request.HasField("lease") else None),
+            name=request.name,
+            claims_branch=request.claim_branch,
+            overlay=request.overlay,
         )
-        if isinstance(outcome, Miss):
-            miss = workspace_pb2.Miss(
-                reason=_REASONS[outcome.reason], wanted=outcome.wanted, tips=outcome.tips
-            )
-            return workspace_pb2.MaterializeWorkspaceResponse(miss=miss)
-        return workspace_pb2.MaterializeWorkspaceResponse(workspace=self._workspace(outcome))
+        return materialized(outcome, self._host_id)
 
     async def ImportSnapshot(
         self,
@@ -90,18 +75,27 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
         first = await anext(frames, None)
         if first is None or first.WhichOneof("frame") != "open":
             raise UploadMalformed("The first frame of an upload has to be `open`.")
-        source = _source(first.open.tenant, first.open.source)
+        opened = first.open
+        source = read_source(opened.tenant, opened.source)
         tips = checked_tips(
-            (Tip(tip.ref, tip.commit) for tip in first.open.tips), source.key.object_format
+            (Tip(tip.ref, tip.commit) for tip in opened.tips), source.key.object_format
         )
-        snapshot = await self._snapshots.receive(source, tips, _chunks(frames))
-        return workspace_pb2.ImportSnapshotResponse(snapshot=self._snapshot(snapshot))
+        snapshot = await self._snapshots.receive(
+            source, tips, _chunks(frames), tips_only=opened.tips_only
+        )
+        answer = workspace_pb2.ImportSnapshotResponse(
+            snapshot=snapshot_message(snapshot, self._host_id)
+        )
+        if opened.HasField("materialize"):
+            made = await self._materialized(opened.materialize, source)
+            answer.materialized.CopyFrom(made)
+        return answer
 
     async def GetWorkspace(
         self, request: workspace_pb2.GetWorkspaceRequest, context: object
     ) -> workspace_pb2.GetWorkspaceResponse:
         found = await self._workspaces.get(request.tenant, request.workspace_id)
-        answer = self._workspace(found)
+        answer = workspace_message(found, self._host_id)
         if request.count_changes:
             count = await self._workspaces.count_changes(found)
             if count is not None:
@@ -123,15 +117,18 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
             request.tenant, size=request.page_size or _PAGE, after=request.page_token
         )
         return workspace_pb2.ListWorkspacesResponse(
-            workspaces=[self._workspace(each) for each in page], next_page_token=token
+            workspaces=[workspace_message(each, self._host_id) for each in page],
+            next_page_token=token,
         )
 
     async def RenewWorkspace(
         self, request: workspace_pb2.RenewWorkspaceRequest, context: object
     ) -> workspace_pb2.RenewWorkspaceResponse:
-        lease = _lease(request.lease if request.HasField("lease") else None)
+        lease = read_lease(request.lease if request.HasField("lease") else None)
         renewed = await self._workspaces.renew(request.tenant, request.workspace_id, lease)
-        return workspace_pb2.RenewWorkspaceResponse(workspace=self._workspace(renewed))
+        return workspace_pb2.RenewWorkspaceResponse(
+            workspace=workspace_message(renewed, self._host_id)
+        )
 
     async def ReleaseWorkspace(
         self, request: workspace_pb2.ReleaseWorkspaceRequest, context: object
@@ -140,40 +137,38 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
         match request.WhichOneof("workspace"):
             case "workspace_id" if is_id("wsp", request.workspace_id):
                 released = await self._workspaces.release(
-                    request.tenant, workspace_id=request.workspace_id
+                    request.tenant, workspace_id=request.workspace_id, checked=request.checked
                 )
             case "workspace_id":
                 released = False
             case _:
                 released = await self._workspaces.release(
-                    request.tenant, idempotency_key=request.idempotency_key
+                    request.tenant, idempotency_key=request.idempotency_key, checked=request.checked
                 )
         return workspace_pb2.ReleaseWorkspaceResponse(released=released)
 
-    def _workspace(self, workspace: Workspace) -> workspace_pb2.Workspace:
-        return workspace_pb2.Workspace(
-            workspace_id=workspace.workspace_id,
-            tenant=workspace.tenant,
-            state=_STATES[workspace.state],
-            project=workspace.project,
-            commit=workspace.commit,
-            branch=workspace.branch,
-            host_id=self._host_id,
-            rung=workspace_pb2.RUNG_CHECKOUT,
-            has_submodules=workspace.has_submodules,
-            created_at=_timestamp(workspace.created_at),
-            expires_at=_timestamp(workspace.expires_at),
+    async def ForkWorkspace(
+        self, request: workspace_pb2.ForkWorkspaceRequest, context: object
+    ) -> workspace_pb2.ForkWorkspaceResponse:
+        made = await self._workspaces.fork(
+            checked_tenant(request.tenant),
+            request.workspace_id,
+            idempotency_key=request.idempotency_key,
+            name=request.name,
+            branch=checked_branch(request.branch) if request.branch else "",
+            lease=read_lease(request.lease if request.HasField("lease") else None),
+            overlay=request.overlay,
         )
+        return workspace_pb2.ForkWorkspaceResponse(workspace=workspace_message(made, self._host_id))
 
-    def _snapshot(self, snapshot: Snapshot) -> snapshot_pb2.Snapshot:
-        return snapshot_pb2.Snapshot(
-            snapshot_id=snapshot.snapshot_id,
-            project=snapshot.key.project,
-            host_id=self._host_id,
-            digest=snapshot.digest,
-            tips=[snapshot_pb2.Tip(ref=tip.ref, commit=tip.commit) for tip in snapshot.tips],
-            created_at=_timestamp(snapshot.created_at),
-            received_bytes=snapshot.received_bytes,
+    async def RenameWorkspace(
+        self, request: workspace_pb2.RenameWorkspaceRequest, context: object
+    ) -> workspace_pb2.RenameWorkspaceResponse:
+        renamed = await self._workspaces.rename(
+            checked_tenant(request.tenant), request.workspace_id, request.name
+        )
+        return workspace_pb2.RenameWorkspaceResponse(
+            workspace=workspace_message(renamed, self._host_id)
         )
 
 
@@ -186,32 +181,3 @@ async def _chunks(
                 "Every frame of an upload after `open` has to be a chunk of at most 1 MiB."
             )
         yield frame.chunk
-
-
-def _source(tenant: str, source: snapshot_pb2.Source) -> Source:
-    changes = None
-    if source.HasField("changes"):
-        changes = Changes(tree=source.changes.tree, pack=source.changes.pack)
-    return checked_source(
-        tenant=tenant,
-        project=source.project,
-        object_format=source.object_format,
-        commit=source.commit,
-        branch=source.branch,
-        digest=source.digest,
-        changes=changes,
-    )
-
-
-def _lease(duration: Duration | None) -> timedelta:
-    if duration is None or (duration.seconds == 0 and duration.nanos == 0):
-        return checked_lease(None)
-    # Compared before it becomes a timedelta, which does not hold every Duration.
-    seconds = min(max(duration.seconds, -1), 10**9)
-    return checked_lease(timedelta(seconds=seconds, microseconds=duration.nanos // 1000))
-
-
-def _timestamp(moment: datetime) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp

@@ -13,6 +13,7 @@ from typing import TypeVar
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.ports import Trees
 from workspace_provisioner.provisioner import Provisioner
+from workspace_provisioner.upkeep import Upkeep
 
 T = TypeVar("T")
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 5.0
 _REPUBLISH_SECONDS = 600.0
+_UPKEEP_SECONDS = 600.0
 # Deleting slows down what follows a release, which is often the next launch: a build took 30 ms
 # instead of 16 ms beside it (100 files, 2 cores, measured).
 _BEFORE_DELETING_SECONDS = 1.0
@@ -30,9 +32,10 @@ _LONGEST_WAIT_SECONDS = 1.0
 class Janitor:
     """Runs beside the calls; `hurry` lets it empty the trash soon."""
 
-    def __init__(self, *, trees: Trees, importer: Importer) -> None:
+    def __init__(self, *, trees: Trees, importer: Importer, upkeep: Upkeep) -> None:
         self._trees = trees
         self._importer = importer
+        self._upkeep = upkeep
         self._trash_is_full = asyncio.Event()
 
     def hurry(self) -> None:
@@ -47,6 +50,7 @@ class Janitor:
                 tasks.create_task(self._every(_PERIOD_SECONDS, provisioner.expire)),
                 tasks.create_task(self._every(_PERIOD_SECONDS, provisioner.take_away_strays)),
                 tasks.create_task(self._every(_REPUBLISH_SECONDS, self._importer.republish)),
+                tasks.create_task(self._every(_UPKEEP_SECONDS, self._upkeep.tend)),
                 tasks.create_task(self._empty_trash(provisioner)),
             ]
             try:

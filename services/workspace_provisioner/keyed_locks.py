@@ -13,6 +13,10 @@ class KeyedLocks:
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, int]] = {}
 
+    def is_held(self, key: Hashable) -> bool:
+        """Say whether somebody holds the lock of `key`, or waits for it."""
+        return key in self._locks
+
     @asynccontextmanager
     async def hold(self, key: Hashable) -> AsyncIterator[None]:
         """Hold the lock of `key` for the block."""

@@ -1,25 +1,35 @@
-"""What the use cases need from the outside, and what the API needs from the use cases."""
+"""What the use cases need from the outside."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import timedelta
+from pathlib import Path
 from typing import Protocol
 
+from workspace_provisioner.names import Claim
 from workspace_provisioner.sources import Changes, ProjectKey, Source, Tip
-from workspace_provisioner.workspaces import Miss, Snapshot, Workspace
+from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.workspaces import Freshness, MissReason, Rung, Snapshot, Workspace
 
 
 class ObjectsLacking(Exception):
     """Git did not find, or could not read, objects that a checkout needs."""
 
 
+class Drifted(Exception):
+    """The store no longer is what it was when something was prepared from it."""
+
+    def __init__(self, reason: MissReason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class CheckoutPlan:
-    """What to write out: HEAD on `branch` at `commit`; the files of `changes`, or else the
-    commit's.
+    """What to make: HEAD on `branch` at `commit`; the files of `changes`, or else the commit's.
+    With `overlay` it may be laid over a template.
     """
 
     workspace_id: str
@@ -27,6 +37,17 @@ class CheckoutPlan:
     commit: str
     branch: str
     changes: Changes | None
+    overlay: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How a workspace was made, and what its commit holds."""
+
+    rung: Rung
+    has_submodules: bool
+    submodules_fault: str
+    lfs_pointers: int
 
 
 class Quarantine(Protocol):
@@ -39,10 +60,11 @@ class Quarantine(Protocol):
         """
         ...
 
-    async def admit(self, snapshot: Snapshot) -> None:
+    async def admit(self, snapshot: Snapshot) -> Snapshot:
         """Move the objects into the store for good, and pin the commits and the tree of changes.
 
-        Raises SnapshotIncomplete when an object is lacking that they reach.
+        Returns the snapshot as it is recorded. Raises SnapshotIncomplete when an object is lacking
+        that they reach, and StoreLocked.
         """
         ...
 
@@ -66,20 +88,48 @@ class Stores(Protocol):
         """Say whether a tree of changes was uploaded and is whole."""
         ...
 
-    async def is_whole(self, key: ProjectKey, roots: Sequence[str]) -> bool:
-        """Look whether every object of the trees of `roots` is there and every pack readable;
-        slow.
+    async def lack(self, key: ProjectKey, commit: str, *, again: bool = False) -> MissReason | None:
+        """Say why the commit cannot be served, or None when it is reachable from the key's durable
+        tips; from memory while the store's files stay as they are, and not `again`.
         """
         ...
 
-    async def forget(self, key: ProjectKey) -> None:
-        """Take back every promise of a damaged store: no tips, no records, and no pack that git
-        cannot read.
+    async def stamp(self, key: ProjectKey, commit: str) -> StoreStamp | None:
+        """Return what to compare the store with later; None when the commit is not known."""
+        ...
+
+    def verify(self, key: ProjectKey, stamp: StoreStamp) -> MissReason | None:
+        """Compare the store with a stamp by looking at some ten files; safe in any thread.
+
+        None: it keeps its promise. REF_DRIFT: the pin is lost or changed. SNAPSHOT_NOT_DURABLE: no
+        record promises the pin. MISSING_OBJECTS: a pack is gone or cut, or the epoch moved on.
         """
         ...
 
-    def quarantine(self, key: ProjectKey) -> AbstractAsyncContextManager[Quarantine]:
-        """Open a quarantine; whatever was not admitted is gone when it closes."""
+    async def is_shallow(self, key: ProjectKey, commit: str) -> bool:
+        """Say whether only the trees of a known commit are there, and none of its ancestors."""
+        ...
+
+    async def tags(self, key: ProjectKey) -> tuple[Tip, ...]:
+        """Return the tags that clients sent, by name: full refs and what they name."""
+        ...
+
+    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
+        """Return the same at once, in any thread; one file is read."""
+        ...
+
+    async def doubt(self, key: ProjectKey) -> bool:
+        """Look whether the store keeps all that it promises, and take the promises back when it
+        does not; returns whether it did not. Slow.
+        """
+        ...
+
+    def quarantine(
+        self, key: ProjectKey, *, alone: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Quarantine]:
+        """Open a quarantine; whatever was not admitted is gone when it closes. The commits in
+        `alone` come with their trees, and without their ancestors.
+        """
         ...
 
     async def snapshots(self) -> Sequence[Snapshot]:
@@ -90,16 +140,23 @@ class Stores(Protocol):
 class Trees(Protocol):
     """The files of workspaces."""
 
-    async def build(self, plan: CheckoutPlan) -> bool:
-        """Write the files out where nobody looks; returns whether the tree has submodules.
+    @property
+    def can_overlay(self) -> bool:
+        """Say whether workspaces can be laid over templates on this host."""
+        ...
 
-        Raises ObjectsLacking, PackInvalid and CheckoutFailed. What was made stays until `publish`
-        or `discard`.
+    async def take(self, plan: CheckoutPlan) -> Taken:
+        """Put a whole workspace in its place by the cheapest way that there is.
+
+        Raises Drifted, ObjectsLacking, PackInvalid and CheckoutFailed; what was made then stays
+        until `discard`.
         """
         ...
 
-    async def publish(self, workspace_id: str) -> None:
-        """Put the finished files in their place, at once."""
+    async def refresh(self, key: ProjectKey) -> None:
+        """Compare what was prepared of a project with its store, and bring it up to date or drop
+        it.
+        """
         ...
 
     async def discard(self, workspace_id: str) -> None:
@@ -115,7 +172,11 @@ class Trees(Protocol):
         ...
 
     async def present(self) -> frozenset[str]:
-        """Return the ids of the workspaces whose files are in place."""
+        """Return the ids of the workspaces whose files are in place and whole."""
+        ...
+
+    async def strays(self) -> frozenset[str]:
+        """Return the ids of all workspaces of which anything is there."""
         ...
 
     async def sweep(self) -> None:
@@ -135,17 +196,90 @@ class Trees(Protocol):
         ...
 
 
-class Ledger(Protocol):
-    """The records of workspaces. Reading is from memory; a write shows at once and returns when it
-    survives the end of this process.
-    """
+class Disk(Protocol):
+    """The operations by which something survives: safe in any thread, each whole or not at all."""
 
-    def get(self, workspace_id: str) -> Workspace | None:
-        """Return a record."""
+    def write_whole(self, path: Path, content: bytes) -> None:
+        """Put a file in place: the old one or the whole new one is there at any time, and the new
+        one durably when this returns.
+        """
         ...
 
-    def provisioned(self) -> int:
-        """Count the workspaces that are provisioned, in constant time."""
+    def make_exclusive(self, path: Path, content: bytes) -> bool:
+        """Put a whole file where nothing is, with the directories above it; False when something
+        is there. Not durable.
+        """
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a file or directory; durable after `sync_directory` of both parents."""
+        ...
+
+    def remove(self, path: Path) -> bool:
+        """Take a file away; False when there is none. Durable after `sync_directory`."""
+        ...
+
+    def read(self, path: Path) -> bytes | None:
+        """Return what a file holds; None when there is none."""
+        ...
+
+    def names(self, path: Path) -> list[str]:
+        """Return the names in a directory; none when there is no directory."""
+        ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def sync_all(self, path: Path) -> None:
+        """Make everything on the file system of `path` durable; slow."""
+        ...
+
+
+class Locks(Protocol):
+    """Locks between all processes that serve this host root; none outlives its process."""
+
+    def hold(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of `key` for the block; waits for it."""
+        ...
+
+    def attempt(self, key: str) -> AbstractAsyncContextManager[bool]:
+        """Hold the lock of `key` for the block unless somebody has it; yields whether it is
+        held.
+        """
+        ...
+
+
+class Shelves(Protocol):
+    """What is prepared for launches to take."""
+
+    @property
+    def can_overlay(self) -> bool:
+        """Say whether workspaces can be laid over templates on this host."""
+        ...
+
+    async def prepare(self, key: ProjectKey, commit: str, *, depth: int) -> None:
+        """Make a commit's template where overlays can be mounted, and pool entries up to `depth`,
+        at idle priority. Raises ObjectsLacking and CheckoutFailed.
+        """
+        ...
+
+    async def collect(self) -> None:
+        """Drop what nobody has taken for long, but nothing that a workspace needs."""
+        ...
+
+
+class Ledger(Protocol):
+    """The records of workspaces, of all processes that serve this host root."""
+
+    def get(self, workspace_id: str) -> Workspace | None:
+        """Return a record as it is on the disk."""
+        ...
+
+    def provisioned(self, tenant: str = "") -> int:
+        """Count the provisioned workspaces, of one tenant or of all, in constant time; those of
+        other processes as `all` last saw them.
+        """
         ...
 
     def all(self) -> Iterable[Workspace]:
@@ -153,11 +287,57 @@ class Ledger(Protocol):
         ...
 
     async def put(self, workspace: Workspace) -> None:
-        """Write a record."""
+        """Write a record; it is durable when this returns."""
         ...
 
     async def remove(self, workspace_id: str) -> None:
         """Drop a record."""
+        ...
+
+    async def flush(self) -> None:
+        """Make the files of the recorded workspaces durable; nothing to do is fine."""
+        ...
+
+
+class Claims(Protocol):
+    """Names and branches that a workspace has for itself. Call all of it under the lock of the
+    workspace.
+    """
+
+    async def take(self, workspace_id: str, claims: Sequence[Claim]) -> None:
+        """Take all or none; raises WorkspaceExists or BranchInUse. One whose workspace does not
+        have it any more is taken over.
+        """
+        ...
+
+    async def drop(self, workspace_id: str, claims: Iterable[Claim]) -> None:
+        """Give claims up; those that are another workspace's stay."""
+        ...
+
+    async def restore(self) -> None:
+        """Make the claims that the records say and drop all others. Only at start, without any
+        lock.
+        """
+        ...
+
+
+class Copies(Protocol):
+    """Copies of live workspaces."""
+
+    async def copy(self, source: Workspace, made: Workspace, *, overlay: bool) -> None:
+        """Put a copy of a workspace's files in place as `made`, on a branch of its own when the
+        copy claims one.
+
+        Raises ForkFailed, BranchInUse and HostFull; what was made then stays until `discard`.
+        """
+        ...
+
+
+class Unsaved(Protocol):
+    """Looks for work that is in a workspace alone."""
+
+    async def check(self, workspace: Workspace) -> None:
+        """Raises WorkspaceDirty or WorkspaceUnpushed, also when it cannot be told."""
         ...
 
 
@@ -168,30 +348,14 @@ class SnapshotDirectory(Protocol):
         """Say that this host holds a snapshot; raises chassis.errors.Unavailable."""
         ...
 
-
-class WorkspaceOperations(Protocol):
-    """What the API does with workspaces; see Provisioner."""
-
-    async def materialize(
-        self, *, idempotency_key: str, source: Source, branch: str, lease: timedelta
-    ) -> Workspace | Miss: ...
-
-    async def get(self, tenant: str, workspace_id: str) -> Workspace: ...
-
-    async def count_changes(self, workspace: Workspace) -> int | None: ...
-
-    async def list(self, tenant: str, *, size: int, after: str) -> tuple[list[Workspace], str]: ...
-
-    async def renew(self, tenant: str, workspace_id: str, lease: timedelta) -> Workspace: ...
-
-    async def release(
-        self, tenant: str, *, workspace_id: str = "", idempotency_key: str = ""
-    ) -> bool: ...
+    async def is_current(self) -> bool:
+        """Say whether all that this process published is still there; raises Unavailable."""
+        ...
 
 
-class SnapshotOperations(Protocol):
-    """What the API does with uploads; see Importer."""
+class UpstreamTips(Protocol):
+    """What this host knows of where projects come from; see Upstreams."""
 
-    async def receive(
-        self, source: Source, tips: tuple[Tip, ...], chunks: AsyncIterator[bytes]
-    ) -> Snapshot: ...
+    async def resolve(self, source: Source) -> tuple[Source, Freshness | None]:
+        """Return the source with the upstream's tip for its commit, or as it is with the reason."""
+        ...

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from chassis.ids import derived_id
 from chassis.settings import RoomSettings, room_config
+from workspace_provisioner.egress import EgressRules
 from workspace_provisioner.errors import SecretRequired
 
 
@@ -57,6 +60,9 @@ class Settings(RoomSettings):
     capacity: int = Field(
         default=256, ge=1, le=100_000, description="Workspaces that the host holds at most."
     )
+    tenant_share: float = Field(
+        default=1.0, gt=0, le=1, description="Part of the capacity that one tenant may hold."
+    )
     builds: int = Field(
         default=8, ge=1, le=256, description="Checkouts that run at the same time; more wait."
     )
@@ -65,6 +71,17 @@ class Settings(RoomSettings):
     )
     max_pack_bytes: int = Field(
         default=2 * 1024**3, ge=1, description="Largest pack of an upload, in bytes."
+    )
+    max_inflated_bytes: int = Field(
+        default=8 * 1024**3,
+        ge=1,
+        description="Most bytes that a pack's objects, or one tree's files, may have in all.",
+    )
+    max_object_bytes: int = Field(
+        default=512 * 1024**2, ge=1, description="Largest object of a pack, in bytes."
+    )
+    max_paths: int = Field(
+        default=500_000, ge=1, description="Most files and directories of one tree."
     )
     idle_seconds: float = Field(
         default=30, gt=0, le=3600, description="How long an upload may send nothing."
@@ -77,6 +94,20 @@ class Settings(RoomSettings):
         ge=0,
         description="Free bytes on the disk below which the host takes nothing new.",
     )
+    origin_seconds: float = Field(
+        default=5,
+        gt=0,
+        le=300,
+        description="How long a launch waits for an upstream; then it gets the client's commit.",
+    )
+    origin_allow: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Hosts and networks with private addresses that may be fetched from, by comma.",
+    )
+    credentials: Path | None = Field(
+        default=None,
+        description="Directory with <tenant>/git-credentials, ssh_key and known_hosts.",
+    )
 
     def rpc_secret(self) -> str | None:
         """Return the secret that callers must show; raises SecretRequired where one is needed."""
@@ -84,6 +115,19 @@ class Settings(RoomSettings):
         if secret is None and not self.bind.startswith("unix:"):
             raise SecretRequired
         return secret
+
+    @field_validator("origin_allow", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(each.strip() for each in value.split(",") if each.strip())
+
+    @field_validator("origin_allow")
+    @classmethod
+    def _allowable(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        EgressRules(allowed=entries)
+        return entries
 
     @field_validator("host_root")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from workspace_provisioner.sources import ObjectFormat, ProjectKey, Tip
 from workspace_provisioner.workspaces import Snapshot
@@ -22,6 +22,8 @@ class SnapshotRecord(TypedDict):
     tips: list[list[str]]
     created_at: str
     received_bytes: int
+    shallow: NotRequired[list[str]]
+    tags: NotRequired[list[list[str]]]
 
 
 def as_record(snapshot: Snapshot) -> SnapshotRecord:
@@ -37,6 +39,8 @@ def as_record(snapshot: Snapshot) -> SnapshotRecord:
         tips=[[tip.ref, tip.commit] for tip in snapshot.tips],
         created_at=snapshot.created_at.isoformat(),
         received_bytes=snapshot.received_bytes,
+        shallow=list(snapshot.shallow),
+        tags=[list(each) for each in snapshot.tags],
     )
 
 
@@ -52,4 +56,6 @@ def from_record(record: SnapshotRecord) -> Snapshot:
         tips=tuple(Tip(ref, commit) for ref, commit in record["tips"]),
         created_at=datetime.fromisoformat(record["created_at"]),
         received_bytes=record["received_bytes"],
+        shallow=tuple(record.get("shallow", ())),
+        tags=tuple((tag, commit) for tag, commit in record.get("tags", ())),
     )

@@ -14,12 +14,13 @@ from datetime import timedelta
 from enum import StrEnum
 
 from workspace_provisioner.branches import checked_branch, checked_ref
-from workspace_provisioner.errors import ChangesTooLarge, FieldInvalid
+from workspace_provisioner.errors import ChangesTooLarge, CommitsTooLarge, FieldInvalid
 
 INLINE_PACK_BYTES = 256 * 1024
 LONGEST_LEASE = timedelta(hours=24)
 DEFAULT_LEASE = timedelta(minutes=30)
 MOST_TIPS = 5000
+MOST_AGAINST = 64
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -64,14 +65,42 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits that travel with a request: a thin pack, and the host's tips that it is thin
+    against.
+    """
+
+    against: tuple[str, ...]
+    pack: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Where a project comes from, as the host reaches it, and how old the host's knowledge of
+    `branch` may be.
+    """
+
+    url: str
+    branch: str
+    max_age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A checked source."""
+    """A checked source. `noticed` are reasons (see MissReason) that the client gives for what it
+    did not do itself.
+    """
 
     key: ProjectKey
     commit: str
     branch: str
     digest: str
     changes: Changes | None
+    commits: Commits | None = None
+    upstream: Upstream | None = None
+    noticed: tuple[str, ...] = ()
+    submodules: bool = False
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +177,8 @@ def checked_source(
     branch: str,
     digest: str,
     changes: Changes | None,
+    commits: Commits | None = None,
+    noticed: Iterable[str] = (),
 ) -> Source:
     """Check every part of a source; raises FieldInvalid, BranchInvalid or ChangesTooLarge."""
     checked_tenant(tenant)
@@ -169,7 +200,28 @@ def checked_source(
         checked_object_id(changes.tree, form, field="changes_tree")
         if len(changes.pack) > INLINE_PACK_BYTES:
             raise ChangesTooLarge(size=len(changes.pack), limit=INLINE_PACK_BYTES)
-    return Source(ProjectKey(tenant, project, form), commit, branch, digest, changes)
+    if commits is not None:
+        _check_commits(commits, form)
+    return Source(
+        ProjectKey(tenant, project, form),
+        commit,
+        branch,
+        digest,
+        changes,
+        commits=commits,
+        noticed=tuple(dict.fromkeys(noticed)),
+    )
+
+
+def _check_commits(commits: Commits, form: ObjectFormat) -> None:
+    if len(commits.against) > MOST_AGAINST:
+        raise FieldInvalid(
+            "commits", f"are thin against more than {MOST_AGAINST} tips", remedy="Name fewer."
+        )
+    for tip in commits.against:
+        checked_object_id(tip, form, field="commits")
+    if len(commits.pack) > INLINE_PACK_BYTES:
+        raise CommitsTooLarge(size=len(commits.pack), limit=INLINE_PACK_BYTES)
 
 
 def checked_tips(tips: Iterable[Tip], object_format: ObjectFormat) -> tuple[Tip, ...]:

@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import secrets
+import math
 import shutil
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from chassis.announcement import Announcer
 from chassis.clock import SystemClock
 from chassis.redis_client import open_redis
 from chassis.rpc_server import RpcServer, serve_grpc
-from chassis.telemetry import start_telemetry, stop_telemetry
+from chassis.telemetry import start_metrics, start_telemetry, stop_metrics, stop_telemetry
 from fairlead.workspace.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
-from workspace_provisioner.builder import Builder
+from workspace_provisioner.core import Bounds, opened_core
 from workspace_provisioner.errors import GitNotFound
-from workspace_provisioner.file_layout import Layout, write_whole
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.git_command import Git
-from workspace_provisioner.git_quarantine import Intake
-from workspace_provisioner.git_stores import GitStores
-from workspace_provisioner.git_trees import GitTrees
+from workspace_provisioner.git_pack_caps import PackCaps
 from workspace_provisioner.grpc_api import SERVICE, WorkspaceApi
-from workspace_provisioner.host_root import taken_host_root
-from workspace_provisioner.importer import Importer
-from workspace_provisioner.janitor import Janitor
-from workspace_provisioner.ledger_files import LedgerFiles
-from workspace_provisioner.provisioner import Limits, Provisioner
+from workspace_provisioner.origin_access import OriginAccess
+from workspace_provisioner.provisioner import Provisioner
 from workspace_provisioner.settings import Settings
 from workspace_provisioner.snapshot_directory import RedisSnapshotDirectory
-from workspace_provisioner.tracing import TracedSnapshots, TracedWorkspaces
+from workspace_provisioner.tracing import MissCounter, TracedSnapshots, TracedWorkspaces
 
 
 class Room:
@@ -55,60 +46,40 @@ async def build(settings: Settings) -> AsyncIterator[Room]:
         if program is None:
             raise GitNotFound
         rpc_secret = settings.rpc_secret()
-        layout = Layout(settings.host_root)
-        epoch = stack.enter_context(taken_host_root(layout))
+        secret = settings.secret()
         provider = start_telemetry("workspace-provisioner")
         stack.callback(stop_telemetry, provider)
         tracer = provider.get_tracer("workspace_provisioner")
-        executor = stack.enter_context(
-            ThreadPoolExecutor(max_workers=4, thread_name_prefix="file-tree")
-        )
-        files = FileWork(executor=executor)
-        secret = _key(layout, settings)
-        clock = SystemClock()
-        git = Git(program=program, seconds=settings.git_seconds)
+        meters = start_metrics("workspace-provisioner")
+        stack.callback(stop_metrics, meters)
+        misses = MissCounter(meter=meters.get_meter("workspace_provisioner"))
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
-
-        intake = Intake(settings.max_pack_bytes, settings.idle_seconds, settings.git_seconds)
-        stores = GitStores(layout=layout, git=git, files=files, intake=intake)
-        trees = GitTrees(layout=layout, git=git, files=files)
-        ledger = LedgerFiles(directory=layout.records, files=files)
-        await ledger.load()
-        importer = Importer(
-            stores=stores,
-            trees=trees,
-            directory=RedisSnapshotDirectory(redis=redis, host_id=settings.host_id),
-            clock=clock,
-            secret=secret,
-            uploads=settings.uploads,
-            reserve_bytes=settings.reserve_bytes,
+        core = await stack.enter_async_context(
+            opened_core(
+                host_root=settings.host_root,
+                git_program=program,
+                secret=secret.encode() if secret is not None else None,
+                bounds=_bounds(settings),
+                clock=SystemClock(),
+                directory=RedisSnapshotDirectory(redis=redis, host_id=settings.host_id),
+                on_reason=misses.count,
+                access=OriginAccess(
+                    wait_seconds=settings.origin_seconds,
+                    allowed=settings.origin_allow,
+                    credentials=settings.credentials,
+                ),
+            )
         )
-        janitor = Janitor(trees=trees, importer=importer)
-        builder = Builder(
-            stores=stores,
-            trees=trees,
-            ledger=ledger,
-            clock=clock,
-            reserve_bytes=settings.reserve_bytes,
-            on_discard=janitor.hurry,
-        )
-        provisioner = Provisioner(
-            builder=builder,
-            trees=trees,
-            ledger=ledger,
-            clock=clock,
-            secret=secret,
-            limits=Limits(workspaces=settings.capacity, builds=settings.builds),
-            on_discard=janitor.hurry,
-        )
-        await provisioner.reconcile()
-        await stack.enter_async_context(janitor.running(provisioner))
-        stack.push_async_callback(provisioner.close)
+        provisioner = core.provisioner
 
         host_id = settings.host_id
         api = WorkspaceApi(
-            workspaces=TracedWorkspaces(workspaces=provisioner, tracer=tracer, host_id=host_id),
-            snapshots=TracedSnapshots(snapshots=importer, tracer=tracer, host_id=host_id),
+            workspaces=TracedWorkspaces(
+                workspaces=provisioner, misses=misses, tracer=tracer, host_id=host_id
+            ),
+            snapshots=TracedSnapshots(
+                snapshots=core.importer, misses=misses, tracer=tracer, host_id=host_id
+            ),
             host_id=host_id,
         )
         server = await stack.enter_async_context(
@@ -127,7 +98,7 @@ async def build(settings: Settings) -> AsyncIterator[Room]:
                 payload=lambda: {
                     "host_id": host_id,
                     "address": settings.advertise or server.address,
-                    "epoch": str(epoch),
+                    "epoch": str(core.epoch),
                     "capacity": str(settings.capacity),
                     "workspaces": str(provisioner.held()),
                 },
@@ -136,14 +107,19 @@ async def build(settings: Settings) -> AsyncIterator[Room]:
         yield Room(server=server, provisioner=provisioner)
 
 
-def _key(layout: Layout, settings: Settings) -> bytes:
-    """Return the key of derived ids: the stack's secret, or one that is made once and kept on
-    this host.
-    """
-    secret = settings.secret()
-    if secret is not None:
-        return secret.encode()
-    path = layout.root / ".key"
-    if not path.exists():
-        write_whole(path, secrets.token_hex(32).encode(), durably=True)
-    return path.read_bytes()
+def _bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        workspaces=settings.capacity,
+        builds=settings.builds,
+        uploads=settings.uploads,
+        pack_bytes=settings.max_pack_bytes,
+        idle_seconds=settings.idle_seconds,
+        git_seconds=settings.git_seconds,
+        reserve_bytes=settings.reserve_bytes,
+        tenant_workspaces=math.ceil(settings.capacity * settings.tenant_share),
+        caps=PackCaps(
+            inflated_bytes=settings.max_inflated_bytes,
+            object_bytes=settings.max_object_bytes,
+            paths=settings.max_paths,
+        ),
+    )

@@ -20,9 +20,19 @@ from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
 from tests.e2e.running_stack import RunningStack
 
-_KEPT = ("launch", "launch-events", "execution", "sandbox", "snapshot", "idempotency", "session")
+_KEPT = (
+    "launch",
+    "launch-events",
+    "execution",
+    "sandbox",
+    "snapshot",
+    "idempotency",
+    "session",
+    "workspace",
+    "workspace-key",
+)
 _INDEXES = ("launches", "gateway-sessions", "launch-sessions")
-_LEASED = ("host", "gateway", "launch-owner")
+_LEASED = ("host", "gateway", "launch-owner", "published")
 
 
 def is_bare(stack: RunningStack, seconds: float = 10.0) -> None:
@@ -55,6 +65,7 @@ def _files(stack: RunningStack) -> list[str]:
     root = host_root(stack)
     places = [
         root / "trees",
+        root / "layers",
         *(root / "workspaces" / name for name in (".staging", ".incoming", ".trash", ".baselines")),
         root / "sandboxes" / "private",
     ]
@@ -77,7 +88,10 @@ def _processes(stack: RunningStack) -> list[str]:
         if process.pid in expected or process.pid in spawner:
             continue
         with suppress(psutil.NoSuchProcess):
-            found.append(f"process {process.pid}: {' '.join(process.cmdline())}")
+            words = " ".join(process.cmdline())
+            # These stay: the one that starts git, and one git for each object store in use.
+            if "git_wall_spawner" not in words and not words.endswith("cat-file --batch"):
+                found.append(f"process {process.pid}: {words}")
     gateway = psutil.Process(pids["relay-gateway"])
     found += [f"socket of the gateway: {each.laddr}" for each in gateway.net_connections("udp")]
     return found

@@ -28,6 +28,7 @@ from fairlead.launch.v1 import launch_pb2
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.launches import LaunchRequest
 from fairlead_sdk.repository import Repository
+from fairlead_sdk.source import source_document
 from tests.e2e.mesh_client import NDJSON, MeshClient
 from tests.e2e.running_stack import RunningStack
 
@@ -64,10 +65,8 @@ class Scene:
 
     def body(self, request: LaunchRequest, **source: str) -> dict[str, object]:
         """Return the JSON form of a launch; `source` replaces what the repository says."""
-        body: dict[str, object] = dict(request.document(self.repository))
-        said = body["source"]
-        assert isinstance(said, dict)
-        return {**body, "source": {**said, **source}}
+        said = source_document(self.repository, url=self.stack.url)
+        return dict(request.document({**said, **source}))
 
     def cli(
         self, *arguments: str, environment: Mapping[str, str] | None = None

@@ -20,10 +20,12 @@ import httpx2
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from fairlead.session.v1 import session_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
+from fairlead.workspace.v1 import workspace_pb2_grpc
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.launches import Command, LaunchRequest
 from fairlead_sdk.packs import stream_pack
 from fairlead_sdk.repository import Repository, read_repository
+from fairlead_sdk.source import source_document
 from tests.e2e.running_stack import RunningStack
 
 NDJSON, SSE, GRPC = "application/x-ndjson", "text/event-stream", "grpc"
@@ -77,6 +79,7 @@ class MeshClient:
         self.launches = launch_pb2_grpc.LaunchServiceStub(self.channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self.snapshots = snapshot_pb2_grpc.SnapshotServiceStub(self.channel)
+        self.workspaces = workspace_pb2_grpc.WorkspaceServiceStub(self.channel)
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +103,7 @@ class MeshClient:
         """Start a launch and return its id; nothing is uploaded. A `project` that no host knows
         makes it a cold one.
         """
-        body = dict(request.document(repository))
+        body = dict(request.document(source_document(repository, url=str(self.http.base_url))))
         source = body["source"]
         assert isinstance(source, dict)
         if project:
@@ -117,7 +120,7 @@ class MeshClient:
 
     def upload(self, repository: Repository, token: str, *, pack: bytes | None = None) -> None:
         """Send everything that a launch of the repository can want, or `pack`."""
-        content = b"".join(stream_pack(repository)) if pack is None else pack
+        content = b"".join(stream_pack(repository, tips=repository.tips)) if pack is None else pack
         tips = [{"ref": tip.ref, "commit": tip.commit} for tip in repository.tips]
         _document(
             self.http.post(

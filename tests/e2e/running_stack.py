@@ -46,6 +46,7 @@ class Places:
             _TAG: str(self.root),
             "FAIRLEAD_STATE": str(self.state),
             "XDG_STATE_HOME": str(self.root / "home"),
+            "FAIRLEAD_AGENT": "0",
             "XDG_RUNTIME_DIR": str(self.root / "run"),
             "TMPDIR": str(self.root / "tmp"),
             **self.extra,

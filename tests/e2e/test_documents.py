@@ -73,11 +73,12 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org"]
     subprocess.run(["git", "init", "-q", "-b", "main", tmp_path], check=True)
+    for name, value in (("user.name", "Test"), ("user.email", "test@example.org")):
+        subprocess.run(["git", "-C", tmp_path, "config", name, value], check=True)
     (tmp_path / "hello.txt").write_text("hello\n")
     subprocess.run(["git", "-C", tmp_path, "add", "-A"], check=True)
-    subprocess.run(["git", "-C", tmp_path, *identity, "commit", "-qm", "first"], check=True)
+    subprocess.run(["git", "-C", tmp_path, "commit", "-qm", "first"], check=True)
     return tmp_path
 
 

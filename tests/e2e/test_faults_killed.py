@@ -151,7 +151,7 @@ def test_a_killed_provisioner_in_mid_upload_costs_one_more_upload(
 ) -> None:
     launch_id = mesh.launch(repository, command("cat", "hello.txt"), project=next(PROJECTS))
     token = mesh.follow(launch_id, until="miss")[-1].text("upload_token")
-    pack = b"".join(stream_pack(repository))
+    pack = b"".join(stream_pack(repository, tips=repository.tips))
     killed = threading.Event()
 
     def pieces() -> Iterator[bytes]:

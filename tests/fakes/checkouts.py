@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
 
-from workspace_provisioner.ports import CheckoutPlan, ObjectsLacking, Quarantine
-from workspace_provisioner.sources import ProjectKey
-from workspace_provisioner.workspaces import Snapshot, State, Workspace
+from workspace_provisioner.ports import (
+    CheckoutPlan,
+    Drifted,
+    ObjectsLacking,
+    Quarantine,
+    Taken,
+)
+from workspace_provisioner.sources import ProjectKey, Tip
+from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.workspaces import MissReason, Rung, Snapshot, State, Workspace
 
 
 class MemoryQuarantine:
@@ -20,8 +28,9 @@ class MemoryQuarantine:
     async def receive(self, chunks: AsyncIterator[bytes]) -> int:
         return sum([len(chunk) async for chunk in chunks])
 
-    async def admit(self, snapshot: Snapshot) -> None:
+    async def admit(self, snapshot: Snapshot) -> Snapshot:
         self._stores.kept.append(snapshot)
+        return snapshot
 
 
 class MemoryStores:
@@ -40,20 +49,52 @@ class MemoryStores:
     async def knows(self, key: ProjectKey, commit: str) -> bool:
         return any(commit in each.commits for each in self._of(key))
 
+    async def lack(self, key: ProjectKey, commit: str, *, again: bool = False) -> MissReason | None:
+        if again and key in self.damaged:
+            await self.forget(key)
+            return MissReason.MISSING_OBJECTS
+        if not await self.holds(key):
+            return MissReason.NO_BASE
+        return None if await self.knows(key, commit) else MissReason.UNKNOWN_COMMIT
+
+    async def stamp(self, key: ProjectKey, commit: str) -> StoreStamp | None:
+        known = await self.knows(key, commit)
+        return StoreStamp(0, commit, commit, False, ()) if known else None
+
+    def verify(self, key: ProjectKey, stamp: StoreStamp) -> MissReason | None:
+        if any(stamp.pin in each.commits for each in self._of(key)):
+            return MissReason.MISSING_OBJECTS if key in self.damaged else None
+        return MissReason.REF_DRIFT
+
+    async def is_shallow(self, key: ProjectKey, commit: str) -> bool:
+        return any(commit in each.shallow for each in self._of(key))
+
+    async def tags(self, key: ProjectKey) -> tuple[Tip, ...]:
+        return self.tags_now(key)
+
+    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
+        tips = [tip for each in self._of(key) for tip in each.tips]
+        return tuple(tip for tip in tips if tip.ref.startswith("refs/tags/"))
+
+    async def doubt(self, key: ProjectKey) -> bool:
+        if key not in self.damaged:
+            return False
+        await self.forget(key)
+        return True
+
     async def knows_tree(self, key: ProjectKey, tree: str) -> bool:
         return any(tree == each.changes_tree for each in self._of(key))
 
     async def tips(self, key: ProjectKey) -> tuple[str, ...]:
         return tuple(commit for each in self._of(key) for commit in each.commits)[:64]
 
-    async def is_whole(self, key: ProjectKey, roots: Sequence[str]) -> bool:
-        return key not in self.damaged
-
     async def forget(self, key: ProjectKey) -> None:
         self.kept = [each for each in self.kept if each.key != key]
         self.damaged.discard(key)
 
-    def quarantine(self, key: ProjectKey) -> AbstractAsyncContextManager[Quarantine]:
+    def quarantine(
+        self, key: ProjectKey, *, alone: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Quarantine]:
         return self._quarantine()
 
     @asynccontextmanager
@@ -64,34 +105,55 @@ class MemoryStores:
         return list(self.kept)
 
 
+class MemoryCare:
+    """Stores that need no care; `asked` are the calls."""
+
+    def __init__(self, *keys: ProjectKey) -> None:
+        self._keys = keys
+        self.asked: list[tuple[str, ProjectKey, datetime | None]] = []
+
+    async def keys(self) -> Sequence[ProjectKey]:
+        return self._keys
+
+    async def tend(self, key: ProjectKey) -> None:
+        self.asked.append(("tend", key, None))
+
+    async def prune(self, key: ProjectKey, *, live_since: datetime | None) -> None:
+        self.asked.append(("prune", key, live_since))
+
+
 class MemoryTrees:
-    """Trees that are names; a build waits for `gate` and fails when `lacking` is set."""
+    """Trees that are names; a take waits for `gate` and fails when `lacking` is set."""
 
     def __init__(self) -> None:
-        self.staged: set[str] = set()
         self.placed: set[str] = set()
         self.builds: list[CheckoutPlan] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.begun = asyncio.Event()
         self.lacking = False
+        self.drifted: MissReason | None = None
+        self.refreshed: list[ProjectKey] = []
+        self.can_overlay = True
         self.free = 2**40
 
-    async def build(self, plan: CheckoutPlan) -> bool:
+    async def take(self, plan: CheckoutPlan) -> Taken:
         self.builds.append(plan)
-        self.staged.add(plan.workspace_id)
         self.begun.set()
         await self.gate.wait()
         if self.lacking:
             raise ObjectsLacking
-        return False
+        if self.drifted is not None:
+            raise Drifted(self.drifted)
+        self.placed.add(plan.workspace_id)
+        rung = Rung.OVERLAY if plan.overlay and self.can_overlay else Rung.CHECKOUT
+        return Taken(rung, has_submodules=False, lfs_pointers=0, submodules_fault="")
 
-    async def publish(self, workspace_id: str) -> None:
-        self.staged.remove(workspace_id)
-        self.placed.add(workspace_id)
+    async def refresh(self, key: ProjectKey) -> None:
+        self.refreshed.append(key)
+        self.drifted = None
 
     async def discard(self, workspace_id: str) -> None:
-        self.staged.discard(workspace_id)
         self.placed.discard(workspace_id)
 
     async def count_changes(self, workspace: Workspace) -> int | None:
@@ -100,8 +162,11 @@ class MemoryTrees:
     async def present(self) -> frozenset[str]:
         return frozenset(self.placed)
 
+    async def strays(self) -> frozenset[str]:
+        return frozenset(self.placed)
+
     async def sweep(self) -> None:
-        self.staged.clear()
+        return
 
     async def empty_trash(self) -> bool:
         return True
@@ -119,8 +184,11 @@ class MemoryLedger:
     def get(self, workspace_id: str) -> Workspace | None:
         return self.records.get(workspace_id)
 
-    def provisioned(self) -> int:
-        return sum(each.state is State.PROVISIONED for each in self.records.values())
+    def provisioned(self, tenant: str = "") -> int:
+        return sum(
+            each.state is State.PROVISIONED and tenant in ("", each.tenant)
+            for each in self.records.values()
+        )
 
     def all(self) -> Iterable[Workspace]:
         return [self.records[each] for each in sorted(self.records)]
@@ -131,3 +199,6 @@ class MemoryLedger:
 
     async def remove(self, workspace_id: str) -> None:
         self.records.pop(workspace_id, None)
+
+    async def flush(self) -> None:
+        return

@@ -58,7 +58,8 @@ from signalling.launch_request import (
 from signalling.launches import PageSizeInvalid
 from signalling.ports import Span
 from signalling.session import Session, SessionNotFound
-from signalling.snapshot import MissReason, Snapshot, Tip
+from signalling.snapshot import Freshness, MissReason, Snapshot, Tip
+from signalling.workspace import Imported, Workspace
 from tests.fakes.clock import START
 from tests.fakes.sessions import ANSWER, held_launch
 
@@ -180,7 +181,13 @@ def every_happening(
     failure = Failure(Step.SANDBOX, "host_full", "The host is full.", "Wait.")
     return (
         StepChanged(Step.WORKSPACE, StepState.STARTED),
-        StepChanged(Step.WORKSPACE, StepState.DONE, elapsed=0.25, detail="checkout"),
+        StepChanged(
+            Step.WORKSPACE,
+            StepState.DONE,
+            elapsed=0.25,
+            detail="checkout",
+            freshness=Freshness("main", START, fallback=True, reason="origin_timeout"),
+        ),
         StepChanged(Step.SANDBOX, StepState.FAILED, elapsed=0.5, failure=failure),
         SnapshotMissed(MissReason.UNKNOWN_COMMIT, ("0" * 40,), (), UPLOAD_TOKEN, START),
         OfferAnswered("ses_" + "a" * 26, ANSWER),
@@ -246,15 +253,23 @@ class FakeUploads:
     def __init__(self) -> None:
         self.received = b""
         self.tips: tuple[Tip, ...] = ()
+        self.tips_only = False
+        self.made: Workspace | None = None
 
     async def accept(
-        self, tenant: str, token: str, tips: tuple[Tip, ...], chunks: AsyncIterator[bytes]
-    ) -> Snapshot:
+        self,
+        tenant: str,
+        token: str,
+        tips: tuple[Tip, ...],
+        chunks: AsyncIterator[bytes],
+        *,
+        tips_only: bool = False,
+    ) -> Imported:
         if token != UPLOAD_TOKEN:
             raise UploadTokenInvalid
-        self.tips = tips
+        self.tips, self.tips_only = tips, tips_only
         self.received = b"".join([chunk async for chunk in chunks])
-        return Snapshot(
+        snapshot = Snapshot(
             snapshot_id="snp_" + "a" * 26,
             project="project",
             host_id="hst_" + "a" * 26,
@@ -263,6 +278,7 @@ class FakeUploads:
             created_at=START,
             received_bytes=len(self.received),
         )
+        return Imported(snapshot, self.made)
 
 
 class FakeSessions:

@@ -12,8 +12,11 @@ from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
 from signalling.execution_messages import from_command, to_execution, to_frame, to_timestamp
 from signalling.snapshot import Miss
 from signalling.snapshot_messages import from_source, from_tip, to_miss_reason, to_snapshot
-from tests.fakes.mesh import HOST, FakeWorkspaces
+from signalling.workspace import Workspace
+from signalling.workspace_messages import from_fork, from_order, to_workspace
+from tests.fakes.mesh import HOST
 from tests.fakes.worker import FakeWorker
+from tests.fakes.workspaces import FakeWorkspaces
 
 WORKSPACE_SERVICE = workspace_pb2.DESCRIPTOR.services_by_name["WorkspaceService"].full_name
 SANDBOX_SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
@@ -25,37 +28,20 @@ class WorkspaceServer(workspace_pb2_grpc.WorkspaceServiceServicer):
     def __init__(self, *, workspaces: FakeWorkspaces) -> None:
         self._workspaces = workspaces
         self.largest_chunk = 0
+        self.overlays: list[bool] = []
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add it to a server."""
         workspace_pb2_grpc.add_WorkspaceServiceServicer_to_server(self, server)
 
     async def MaterializeWorkspace(
-        self,
-        request: workspace_pb2.MaterializeWorkspaceRequest,
-        context: object,
+        self, request: workspace_pb2.MaterializeWorkspaceRequest, context: object
     ) -> workspace_pb2.MaterializeWorkspaceResponse:
+        self.overlays.append(request.overlay)
         made = await self._workspaces.materialize(
-            HOST,
-            tenant=request.tenant,
-            key=request.idempotency_key,
-            source=from_source(request.source),
-            branch=request.branch,
-            lease=request.lease.ToTimedelta(),
+            HOST, tenant=request.tenant, order=from_order(request, from_source(request.source))
         )
-        if isinstance(made, Miss):
-            return workspace_pb2.MaterializeWorkspaceResponse(
-                miss=workspace_pb2.Miss(
-                    reason=to_miss_reason(made.reason), wanted=made.wanted, tips=made.tips
-                )
-            )
-        return workspace_pb2.MaterializeWorkspaceResponse(
-            workspace=workspace_pb2.Workspace(
-                workspace_id=made.workspace_id,
-                branch=made.branch,
-                rung=workspace_pb2.RUNG_CHECKOUT,
-            )
-        )
+        return _outcome(made, request.tenant)
 
     async def ImportSnapshot(
         self,
@@ -69,58 +55,102 @@ class WorkspaceServer(workspace_pb2_grpc.WorkspaceServiceServicer):
                 self.largest_chunk = max(self.largest_chunk, len(frame.chunk))
                 yield frame.chunk
 
+        source = from_source(first.source)
+        order = from_order(first.materialize, source) if first.HasField("materialize") else None
         try:
-            snapshot = await self._workspaces.import_snapshot(
+            imported = await self._workspaces.import_snapshot(
                 HOST,
                 tenant=first.tenant,
-                source=from_source(first.source),
+                source=source,
                 tips=[from_tip(tip) for tip in first.tips],
                 chunks=chunks(),
+                tips_only=first.tips_only,
+                order=order,
             )
         finally:
             # As `signalling.snapshot_grpc_api` says: a client that still writes loses the status.
             async for _ in request_iterator:
                 pass
-        return workspace_pb2.ImportSnapshotResponse(snapshot=to_snapshot(snapshot))
+        return workspace_pb2.ImportSnapshotResponse(
+            snapshot=to_snapshot(imported.snapshot),
+            materialized=None if imported.made is None else _outcome(imported.made, first.tenant),
+        )
 
     async def GetWorkspace(
         self, request: workspace_pb2.GetWorkspaceRequest, context: object
     ) -> workspace_pb2.GetWorkspaceResponse:
-        count = await self._workspaces.count_changes(
-            HOST, tenant=request.tenant, workspace_id=request.workspace_id
+        found = await self._workspaces.get(
+            HOST,
+            tenant=request.tenant,
+            workspace_id=request.workspace_id,
+            count_changes=request.count_changes,
         )
-        return workspace_pb2.GetWorkspaceResponse(
-            workspace=workspace_pb2.Workspace(
-                workspace_id=request.workspace_id, changed_files=count
-            )
-        )
+        return workspace_pb2.GetWorkspaceResponse(workspace=to_workspace(found, request.tenant))
 
     async def ListWorkspaces(
         self, request: workspace_pb2.ListWorkspacesRequest, context: object
     ) -> workspace_pb2.ListWorkspacesResponse:
-        held = self._workspaces.held.values()
+        found, more = await self._workspaces.list(
+            HOST, tenant=request.tenant, size=request.page_size, after=request.page_token
+        )
         return workspace_pb2.ListWorkspacesResponse(
-            workspaces=[workspace_pb2.Workspace(workspace_id=one.workspace_id) for one in held]
+            workspaces=[to_workspace(each, request.tenant) for each in found],
+            next_page_token=found[-1].workspace_id if more else "",
         )
 
     async def RenewWorkspace(
         self, request: workspace_pb2.RenewWorkspaceRequest, context: object
     ) -> workspace_pb2.RenewWorkspaceResponse:
-        await self._workspaces.renew(
+        renewed = await self._workspaces.renew(
             HOST,
             tenant=request.tenant,
             workspace_id=request.workspace_id,
             lease=request.lease.ToTimedelta(),
         )
-        return workspace_pb2.RenewWorkspaceResponse()
+        return workspace_pb2.RenewWorkspaceResponse(workspace=to_workspace(renewed, request.tenant))
+
+    async def ForkWorkspace(
+        self, request: workspace_pb2.ForkWorkspaceRequest, context: object
+    ) -> workspace_pb2.ForkWorkspaceResponse:
+        forked = await self._workspaces.fork(
+            HOST,
+            tenant=request.tenant,
+            workspace_id=request.workspace_id,
+            order=from_fork(request),
+        )
+        return workspace_pb2.ForkWorkspaceResponse(workspace=to_workspace(forked, request.tenant))
+
+    async def RenameWorkspace(
+        self, request: workspace_pb2.RenameWorkspaceRequest, context: object
+    ) -> workspace_pb2.RenameWorkspaceResponse:
+        renamed = await self._workspaces.rename(
+            HOST, tenant=request.tenant, workspace_id=request.workspace_id, name=request.name
+        )
+        return workspace_pb2.RenameWorkspaceResponse(
+            workspace=to_workspace(renamed, request.tenant)
+        )
 
     async def ReleaseWorkspace(
         self, request: workspace_pb2.ReleaseWorkspaceRequest, context: object
     ) -> workspace_pb2.ReleaseWorkspaceResponse:
         released = await self._workspaces.release(
-            HOST, tenant=request.tenant, key=request.idempotency_key
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            workspace_id=request.workspace_id,
+            checked=request.checked,
         )
         return workspace_pb2.ReleaseWorkspaceResponse(released=released)
+
+
+def _outcome(made: Workspace | Miss, tenant: str) -> workspace_pb2.MaterializeWorkspaceResponse:
+    if isinstance(made, Miss):
+        return workspace_pb2.MaterializeWorkspaceResponse(
+            miss=workspace_pb2.Miss(
+                reason=to_miss_reason(made.reason), wanted=made.wanted, tips=made.tips
+            )
+        )
+    return workspace_pb2.MaterializeWorkspaceResponse(workspace=to_workspace(made, tenant))
 
 
 class SandboxServer(

@@ -114,7 +114,7 @@ def cancelled(cursor: str = "9", reason: str = "requested") -> Document:
 def miss(cursor: str = "1", *tips: str) -> Document:
     """Make the event that asks for an upload."""
     fields = {
-        "reason": "unknown_project",
+        "reason": "no_base",
         "wanted": [],
         "tips": list(tips),
         "upload_token": "token",

@@ -27,9 +27,10 @@ from signalling.span_store_client import NoSpanStore
 from signalling.uploads import Uploads
 from tests.fakes.faults import Faults
 from tests.fakes.launch_store import FakeLaunchStore
-from tests.fakes.mesh import HOST, FakeChannels, FakeDirectory, FakeHosts, FakeWorkspaces
+from tests.fakes.mesh import HOST, FakeChannels, FakeDirectory, FakeHosts
 from tests.fakes.virtual_time import VirtualClock
 from tests.fakes.worker import FakeExecutions, FakeWorker
+from tests.fakes.workspaces import FakeWorkspaces
 
 COMMIT = "c" * 40
 OFFER = (

@@ -7,21 +7,12 @@ until it is let go.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
 
-from chassis.errors import FailedPrecondition
 from chassis.ids import derived_id
 from signalling.host import Host
-from signalling.snapshot import (
-    Miss,
-    MissReason,
-    Snapshot,
-    Source,
-    Tip,
-    Workspace,
-)
+from signalling.snapshot import Source
 from tests.fakes.faults import Faults
 
 HOST = Host(
@@ -55,84 +46,6 @@ class FakeDirectory:
     async def holders(self, tenant: str, source: Source) -> frozenset[str]:
         names = (source.commit, source.digest)
         return frozenset().union(*(self.held.get((tenant, name), set()) for name in names))
-
-
-class FakeWorkspaces:
-    """A provisioner; it has the commits in `known`."""
-
-    def __init__(self, *, faults: Faults, known: set[str] | None = None) -> None:
-        self.faults = faults
-        self.known = known if known is not None else set()
-        self.held: dict[tuple[str, str], Workspace] = {}
-        self.released: set[tuple[str, str]] = set()
-        self.leases: dict[str, timedelta] = {}
-        self.changed_files: int | None = 0
-        self.received = b""
-
-    async def materialize(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        key: str,
-        source: Source,
-        branch: str,
-        lease: timedelta,
-    ) -> Workspace | Miss:
-        await self.faults.at("workspaces.materialize:before")
-        if (tenant, key) in self.released:
-            raise FailedPrecondition("It was given back.", reason="workspace_released")
-        if source.commit not in self.known:
-            return Miss(MissReason.UNKNOWN_COMMIT, (source.commit,), tuple(sorted(self.known)))
-        made = Workspace(derived_id("wsp", tenant, key, key=b""), "checkout", branch)
-        self.held[tenant, key] = made
-        self.leases[made.workspace_id] = lease
-        await self.faults.at("workspaces.materialize:after")
-        return made
-
-    async def import_snapshot(
-        self,
-        host: Host,
-        *,
-        tenant: str,
-        source: Source,
-        tips: Sequence[Tip],
-        chunks: AsyncIterator[bytes],
-    ) -> Snapshot:
-        await self.faults.at("workspaces.import:before")
-        received = b""
-        async for chunk in chunks:
-            received += chunk
-        await self.faults.at("workspaces.import:after")
-        self.received = received
-        self.known.add(source.commit)
-        return Snapshot(
-            snapshot_id=derived_id("snp", source.commit, key=b""),
-            project=source.project,
-            host_id=host.host_id,
-            digest=source.digest,
-            tips=tuple(tips),
-            created_at=datetime.fromtimestamp(0).astimezone(),
-            received_bytes=len(received),
-        )
-
-    async def count_changes(self, host: Host, *, tenant: str, workspace_id: str) -> int | None:
-        await self.faults.at("workspaces.count:before")
-        return self.changed_files
-
-    async def renew(
-        self, host: Host, *, tenant: str, workspace_id: str, lease: timedelta
-    ) -> datetime:
-        await self.faults.at("workspaces.renew:before")
-        self.leases[workspace_id] = lease
-        return datetime.fromtimestamp(0).astimezone()
-
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
-        await self.faults.at("workspaces.release:before")
-        self.released.add((tenant, key))
-        there = self.held.pop((tenant, key), None) is not None
-        await self.faults.at("workspaces.release:after")
-        return there
 
 
 class FakeChannels:

@@ -6,27 +6,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from chassis.clock import Clock, SystemClock
 from tests.fakes.git_client import GitClient
-from workspace_provisioner.builder import Builder
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.git_command import Git
+from workspace_provisioner.core import Bounds, Core, opened_core
+from workspace_provisioner.git_pack_caps import PackCaps
 from workspace_provisioner.git_quarantine import Intake
-from workspace_provisioner.git_stores import GitStores
-from workspace_provisioner.git_trees import GitTrees
-from workspace_provisioner.importer import Importer
-from workspace_provisioner.ledger_files import LedgerFiles
 from workspace_provisioner.ports import SnapshotDirectory
-from workspace_provisioner.provisioner import Limits, Provisioner
 from workspace_provisioner.sources import Source, Tip
-from workspace_provisioner.workspaces import Miss, Snapshot, Workspace
+from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, Workspace
 
 LEASE = timedelta(minutes=30)
 
@@ -40,6 +33,9 @@ class SnapshotList:
     async def publish(self, snapshot: Snapshot) -> None:
         self.published.append(snapshot)
 
+    async def is_current(self) -> bool:
+        return True
+
 
 async def chunked(pack: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
     """Yield a pack in chunks; nothing for an empty one."""
@@ -47,16 +43,19 @@ async def chunked(pack: bytes, size: int = 64 * 1024) -> AsyncIterator[bytes]:
         yield pack[start : start + size]
 
 
-@dataclass(slots=True)
 class ProvisionerRoom:
-    """The parts of the room."""
+    """The parts of the room; `reasons` are those that it counted."""
 
-    layout: Layout
-    stores: GitStores
-    trees: GitTrees
-    ledger: LedgerFiles
-    importer: Importer
-    provisioner: Provisioner
+    def __init__(self, core: Core, reasons: list[MissReason]) -> None:
+        self.core = core
+        self.reasons = reasons
+        self.layout = core.layout
+        self.stores = core.stores
+        self.trees = core.trees
+        self.ledger = core.ledger
+        self.preparations = core.preparations
+        self.importer = core.importer
+        self.provisioner = core.provisioner
 
     async def upload(
         self,
@@ -74,15 +73,19 @@ class ProvisionerRoom:
         pack = client.pack(wanted, having)
         return await self.importer.receive(source, tips, chunked(pack))
 
-    async def ask(self, key: str, source: Source, branch: str = "") -> Workspace | Miss:
+    async def ask(
+        self, key: str, source: Source, branch: str = "", *, overlay: bool = False
+    ) -> Workspace | Miss:
         """Materialize."""
         return await self.provisioner.materialize(
-            idempotency_key=key, source=source, branch=branch, lease=LEASE
+            idempotency_key=key, source=source, branch=branch, lease=LEASE, overlay=overlay
         )
 
-    async def make(self, key: str, source: Source, branch: str = "") -> tuple[Workspace, Path]:
+    async def make(
+        self, key: str, source: Source, branch: str = "", *, overlay: bool = False
+    ) -> tuple[Workspace, Path]:
         """Materialize what has to be there; returns the workspace and its path."""
-        made = await self.ask(key, source, branch)
+        made = await self.ask(key, source, branch, overlay=overlay)
         assert isinstance(made, Workspace), made
         return made, self.layout.trees / made.workspace_id
 
@@ -101,49 +104,40 @@ async def open_room(
     intake: Intake | None = None,
     workspaces: int = 1000,
     builds: int = 8,
+    caps: PackCaps | None = None,
 ) -> AsyncIterator[ProvisionerRoom]:
     """Open the room on a host root, reconciled as after a restart."""
-    clock = clock or SystemClock()
-    layout = Layout(host_root)
-    layout.make()
     program = shutil.which("git")
     assert program is not None
-    async with AsyncExitStack() as stack:
-        executor = stack.enter_context(ThreadPoolExecutor(max_workers=4))
-        files = FileWork(executor=executor)
-        git = Git(program=program, seconds=60)
-        stores = GitStores(
-            layout=layout, git=git, files=files, intake=intake or Intake(2**31, 30, 60)
-        )
-        trees = GitTrees(layout=layout, git=git, files=files)
-        ledger = LedgerFiles(directory=layout.records, files=files)
-        await ledger.load()
-        importer = Importer(
-            stores=stores,
-            trees=trees,
-            directory=directory or SnapshotList(),
-            clock=clock,
-            secret=b"secret",
+    intake = intake or Intake(2**31, 30, 60)
+    reasons: list[MissReason] = []
+    async with opened_core(
+        host_root=host_root,
+        git_program=program,
+        secret=b"secret",
+        bounds=Bounds(
+            workspaces=workspaces,
+            builds=builds,
+            tenant_workspaces=workspaces,
             uploads=4,
+            pack_bytes=intake.pack_bytes,
+            idle_seconds=intake.idle_seconds,
+            git_seconds=intake.git_seconds,
             reserve_bytes=0,
-        )
-        builder = Builder(
-            stores=stores,
-            trees=trees,
-            ledger=ledger,
-            clock=clock,
-            reserve_bytes=0,
-            on_discard=lambda: None,
-        )
-        provisioner = Provisioner(
-            builder=builder,
-            trees=trees,
-            ledger=ledger,
-            clock=clock,
-            secret=b"secret",
-            limits=Limits(workspaces=workspaces, builds=builds),
-            on_discard=lambda: None,
-        )
-        await provisioner.reconcile()
-        stack.push_async_callback(provisioner.close)
-        yield ProvisionerRoom(layout, stores, trees, ledger, importer, provisioner)
+            caps=caps or PackCaps(),
+        ),
+        clock=clock or SystemClock(),
+        directory=directory or SnapshotList(),
+        on_reason=reasons.append,
+    ) as core:
+        yield ProvisionerRoom(core, reasons)
+
+
+@asynccontextmanager
+async def open_layered_room(host_root: Path) -> AsyncIterator[ProvisionerRoom]:
+    """Open the room on a host root; skips the test where overlays cannot be mounted."""
+    async with open_room(host_root) as room:
+        if room.trees.can_overlay:
+            yield room
+            return
+    pytest.skip("overlays cannot be mounted here")

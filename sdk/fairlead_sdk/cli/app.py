@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _TAKES_COMMAND = ("launch", "exec")
 
@@ -20,8 +23,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # `running` turns it on again.
     gc.disable()
     try:
+        begun = None
+        if given[:1] == ["launch"]:
+            from fairlead_sdk.agent_client import launch_by_agent
+
+            done = launch_by_agent(given, command)
+            if isinstance(done, int):
+                raise SystemExit(done)
+            begun = done
         from fairlead_sdk.cli.verbs import run_verb
 
-        raise SystemExit(run_verb(given, command))
+        raise SystemExit(run_verb(given, command, begun))
     finally:
         gc.enable()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,13 @@ from fairlead_sdk.events import (
     StepChanged,
 )
 from fairlead_sdk.fairlead import AsyncFairlead, launch_cancelled, launch_failed
+from fairlead_sdk.json_form import JsonObject, parse_object
 from fairlead_sdk.launches import Command, LaunchRequest
 from fairlead_sdk.records import LaunchRecord, OutputRecord
 from fairlead_sdk.repository import Repository
 
 if TYPE_CHECKING:
+    from fairlead_sdk.agent_client import Takeover
     from fairlead_sdk.cli.launch import LaunchChoices
 
 CANCEL_SECONDS = 5.0
@@ -44,15 +46,23 @@ class Following:
         terminal: Terminal,
         repository: Repository,
         choices: LaunchChoices,
+        takeover: Takeover | None = None,
     ) -> None:
         self._client = client
         self._terminal = terminal
         self._repository = repository
         self._choices = choices
-        self._ticks = Ticks(terminal=terminal)
+        self._ticks = Ticks(terminal=terminal, shows_rung=choices.timing)
         self._key = make_idempotency_key()
         self._launch_id = ""
+        self._cursor = ""
+        self._body: JsonObject = {}
+        if takeover is not None:
+            self._key, self._launch_id = takeover.key, takeover.launch_id
+            self._cursor = takeover.cursor
+            self._body = parse_object(takeover.body)
         self._sent = 0
+        self._sending = False
 
     async def to_the_end(self) -> int:
         """Launch and give the exit status; when it is left early, the launch is cancelled."""
@@ -66,19 +76,35 @@ class Following:
         except BaseException:
             await self._cancel()
             raise
+        held = self._choices.keep or not self._choices.command
+        if await self._client.launches.histories.settle(wait=held):
+            self._terminal.say("the history was not sent whole; the next launch goes on with it.")
+        for failure in self._client.launches.histories.take_failures():
+            self._terminal.warn(f"the history could not be sent: {failure.message}")
         if self._choices.timing:
             await self._show_timing()
         return status
 
     async def _follow(self) -> int:
+        output = self._terminal.raw
+        if not self._body:
+            self._body = await self._client.launches.describe(self._repository, self._request())
+            await output.began(self._key, json.dumps(self._body).encode())
         events = self._client.launches.start(
-            self._repository, self._request(), key=self._key, on_upload=self._took_upload
+            self._repository,
+            self._body,
+            key=self._key,
+            after=(self._launch_id, self._cursor),
+            on_upload=self._took_upload,
         )
         async with aclosing(events):
             async for event in events:
-                if self._terminal.is_json:
+                is_repeated = bool(self._cursor) and isinstance(event.happening, LaunchSnapshot)
+                if self._terminal.is_json and not is_repeated:
                     await self._terminal.document(event.document)
                 status = await self._take(event)
+                self._cursor = event.cursor
+                await output.mark(self._launch_id, self._cursor)
                 if status is not None:
                     return status
         raise AssertionError("the events of a launch end with a terminal one, or raise")
@@ -93,20 +119,26 @@ class Following:
                 timeout=choices.timeout,
             )
         return LaunchRequest(
-            branch=choices.branch, command=command, keep=choices.keep, isolation=choices.isolation
+            branch=choices.branch,
+            command=command,
+            keep=choices.keep,
+            isolation=choices.isolation,
+            from_=choices.from_,
+            submodules=choices.submodules,
         )
 
     async def _take(self, event: LaunchEvent) -> int | None:
         """Take an event; gives the exit status with the one that ends the command."""
-        if self._sent and not isinstance(event.happening, SnapshotMissed):
+        if self._sending and self._sent and not isinstance(event.happening, SnapshotMissed):
+            self._sending = False  # what is sent from now on is history
             self._ticks.uploaded(self._sent)
-            self._sent = 0
         match event.happening:
             case LaunchSnapshot(launch):
                 self._launch_id = launch.launch_id
             case StepChanged() as change:
                 self._ticks.step(change)
             case SnapshotMissed() as miss:
+                self._sending = True
                 self._ticks.miss(miss)
             case OutputRecord(stream=stream, content=content):
                 if not self._terminal.is_json:
@@ -123,9 +155,9 @@ class Following:
                 raise launch_cancelled(reason, self._launch_id)
         return None
 
-    def _took_upload(self, sent: int) -> None:
+    def _took_upload(self, sent: int, written: int | None) -> None:
         self._sent = sent
-        self._ticks.upload(sent)
+        self._ticks.upload(sent, written)
 
     async def _provisioned(self, launch: LaunchRecord) -> None:
         if not self._terminal.is_json:
@@ -167,7 +199,7 @@ class Following:
         if self._terminal.is_json:
             await self._terminal.document({"type": "trace", "trace": trace.document})
             return
-        columns = shutil.get_terminal_size((100, 24)).columns
+        columns = self._terminal.raw.columns
         drawn = waterfall(trace, columns=columns, coloured=self._terminal.is_live)
         self._terminal.line(drawn)
 
@@ -181,6 +213,5 @@ class Following:
         async with asyncio.timeout(CANCEL_SECONDS):
             if self._launch_id:
                 await self._client.launches.cancel(self._launch_id)
-            else:
-                request = self._request()
-                await self._client.launches.withdraw(self._repository, request, key=self._key)
+            elif self._body:
+                await self._client.launches.withdraw(self._body, key=self._key)

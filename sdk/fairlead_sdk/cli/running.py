@@ -29,6 +29,7 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 128 + signal.SIGPIPE
 _IMPORTED_SECONDS = 2.0
+_MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
 
 
 def exit_status_of(error: FairleadError) -> int:
@@ -36,7 +37,7 @@ def exit_status_of(error: FairleadError) -> int:
     match error:
         case LaunchFailed(reason="internal"):
             return OUR_FAULT
-        case LaunchFailed(reason=reason) if reason in {"no_host", "host_lost", "launch_lost"}:
+        case LaunchFailed(reason=reason) if reason in _MESH_REASONS:
             return MESH_UNAVAILABLE
         case LaunchFailed(reason=reason) if reason.endswith("_unavailable"):
             return FAILED if reason == "isolation_unavailable" else MESH_UNAVAILABLE
@@ -58,25 +59,30 @@ class Interrupts:
     `instead` takes the place of the first Ctrl-C's order, `at_once` comes before leaving at once.
     """
 
-    def __init__(self, *, task: asyncio.Future[int]) -> None:
+    def __init__(
+        self, *, task: asyncio.Future[int], leave: Callable[[int], object] = os._exit
+    ) -> None:
         self.status = 0
         self.instead: Callable[[], None] | None = None
         self.at_once: Callable[[], None] | None = None
         self._task = task
+        self._leave = leave
 
     def install(self) -> None:
         """Take the signals; SIGHUP only where nobody (nohup) has it ignored."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._take, INTERRUPTED)
-        loop.add_signal_handler(signal.SIGTERM, self._take, TERMINATED)
+        loop.add_signal_handler(signal.SIGINT, self.take, INTERRUPTED)
+        loop.add_signal_handler(signal.SIGTERM, self.take, TERMINATED)
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-            loop.add_signal_handler(signal.SIGHUP, self._take, HUNG_UP)
+            loop.add_signal_handler(signal.SIGHUP, self.take, HUNG_UP)
 
-    def _take(self, status: int) -> None:
+    def take(self, status: int) -> None:
+        """Take one, which is to end the command with `status`."""
         if self.status:
             if self.at_once is not None:
                 self.at_once()
-            os._exit(status)
+            self._leave(status)
+            return
         self.status = status
         if self.instead is not None and status == INTERRUPTED:
             self.instead()
@@ -91,14 +97,27 @@ def run(work: Work, *, is_json: bool) -> int:
     """Run a command's work and give its exit status; errors are told, not raised."""
     terminal = Terminal(is_json=is_json)
     try:
-        return asyncio.run(_supervised(work, terminal))
+        return asyncio.run(ended(work, terminal))
+    except BrokenPipeError:
+        return READER_GONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+async def ended(
+    work: Work, terminal: Terminal, *, connect: Callable[[Interrupts], None] | None = None
+) -> int:
+    """Run a command's work here and give its exit status; errors are told, not raised.
+
+    `connect` brings the interrupts; without it they are this process's own signals.
+    """
+    try:
+        return await _supervised(work, terminal, connect)
     except FairleadError as error:
         terminal.error(error)
         return exit_status_of(error)
     except BrokenPipeError:
         return READER_GONE
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except Exception as error:
         terminal.error(
             Internal(
@@ -112,7 +131,9 @@ def run(work: Work, *, is_json: bool) -> int:
         return OUR_FAULT
 
 
-async def _supervised(work: Work, terminal: Terminal) -> int:
+async def _supervised(
+    work: Work, terminal: Terminal, connect: Callable[[Interrupts], None] | None
+) -> int:
     started: asyncio.Future[Interrupts] = asyncio.get_running_loop().create_future()
 
     async def working() -> int:
@@ -125,8 +146,12 @@ async def _supervised(work: Work, terminal: Terminal) -> int:
         return status
 
     task = asyncio.ensure_future(working())
-    interrupts = Interrupts(task=task)
-    interrupts.install()
+    if connect is None:
+        interrupts = Interrupts(task=task)
+        interrupts.install()
+    else:
+        interrupts = Interrupts(task=task, leave=lambda status: None)
+        connect(interrupts)
     asyncio.get_running_loop().call_later(_IMPORTED_SECONDS, gc.enable)
     started.set_result(interrupts)
     try:

@@ -6,10 +6,11 @@ import asyncio
 import json
 import os
 import queue
+import shutil
 import sys
 import threading
 from collections.abc import Mapping
-from typing import IO
+from typing import IO, Protocol
 
 from fairlead_sdk.errors import FairleadError
 
@@ -23,6 +24,40 @@ def colours_on(stream: IO[str]) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+class Output(Protocol):
+    """Where a command's two streams go."""
+
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is."""
+        ...
+
+    @property
+    def is_live(self) -> bool:
+        """Whether colours and cursor movements make sense on standard error."""
+        ...
+
+    def at_once(self, descriptor: int, content: bytes) -> None:
+        """Write now: a sentence of ours."""
+        ...
+
+    async def write(self, descriptor: int, content: bytes) -> None:
+        """Write soon, in order; raises `BrokenPipeError` once the reader is gone."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until everything is written; raises `BrokenPipeError` once the reader is gone."""
+        ...
+
+    async def mark(self, launch_id: str, cursor: str) -> None:
+        """Note that all of a launch's events up to `cursor` have been taken."""
+        ...
+
+    async def began(self, key: str, body: bytes) -> None:
+        """Note with which key and body a launch is asked for."""
+        ...
+
+
 class RawOutput:
     """Writes bytes to descriptors in order, unbuffered, in a thread, so that a reader who is slow
     never blocks the event loop and with it Ctrl-C.
@@ -34,6 +69,26 @@ class RawOutput:
         self._failure: OSError | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether standard error is a terminal that takes colours."""
+        return colours_on(sys.stderr)
+
+    @property
+    def columns(self) -> int:
+        """How wide the terminal is now."""
+        return shutil.get_terminal_size((100, 24)).columns
+
+    def at_once(self, descriptor: int, content: bytes) -> None:
+        """Write now."""
+        write_all(descriptor, content)
+
+    async def mark(self, launch_id: str, cursor: str) -> None:
+        """Nobody has to know."""
+
+    async def began(self, key: str, body: bytes) -> None:
+        """Nobody has to know."""
 
     async def write(self, descriptor: int, content: bytes) -> None:
         """Write soon; raises `BrokenPipeError` once the reader is gone."""
@@ -80,10 +135,10 @@ def write_all(descriptor: int, content: bytes) -> None:
 class Terminal:
     """The two streams of one command. With `is_json` data are JSON and nothing else is said."""
 
-    def __init__(self, *, is_json: bool) -> None:
+    def __init__(self, *, is_json: bool, output: Output | None = None) -> None:
         self.is_json = is_json
-        self.raw = RawOutput()
-        self.is_live = not is_json and colours_on(sys.stderr)
+        self.raw: Output = RawOutput() if output is None else output
+        self.is_live = not is_json and self.raw.is_live
         self._status = ""
 
     def say(self, sentence: str) -> None:
@@ -98,7 +153,7 @@ class Terminal:
     def line(self, text: str) -> None:
         """Write a line to standard error, above the status line."""
         self._clear()
-        write_all(STDERR, f"{text}\n".encode("utf-8", "replace"))
+        self.raw.at_once(STDERR, f"{text}\n".encode("utf-8", "replace"))
         self._show()
 
     def status(self, text: str) -> None:
@@ -126,19 +181,19 @@ class Terminal:
         """Tell of an error: a sentence and its remedy, or a problem document (RFC 9457)."""
         self.status("")
         if self.is_json:
-            write_all(STDOUT, _json_line(problem_of(error)))
+            self.raw.at_once(STDOUT, _json_line(problem_of(error)))
             return
         remedy = f"\n  remedy: {error.remedy}" if error.remedy else ""
         self.line(f"fairlead: {error.message}{remedy}")
 
     def _clear(self) -> None:
         if self._status:
-            write_all(STDERR, b"\r\x1b[K")
+            self.raw.at_once(STDERR, b"\r\x1b[K")
 
     def _show(self) -> None:
         if self._status:
-            columns = os.get_terminal_size(STDERR).columns if self.is_live else 80
-            write_all(STDERR, f"\r{self._status[: columns - 1]}".encode("utf-8", "replace"))
+            shown = self._status[: self.raw.columns - 1]
+            self.raw.at_once(STDERR, f"\r{shown}".encode("utf-8", "replace"))
 
 
 def problem_of(error: FairleadError) -> dict[str, object]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.events import SnapshotMissed, StepChanged
+from fairlead_sdk.workspace_records import Freshness
 
 _MIB = 1024**2
 _MISS = {
-    "unknown_project": "the host does not have this project yet",
+    "no_base": "the host does not have this project yet",
     "unknown_commit": "the host does not have this commit yet",
     "unknown_changes": "the host does not have the uncommitted changes yet",
+    "ref_drift": "what the host has of this project is not what it recorded",
+    "snapshot_not_durable": "the host has not finished checking this snapshot",
     "missing_objects": "the host lost objects of this project",
 }
 
@@ -19,8 +23,16 @@ _MISS = {
 class Ticks:
     """Shows steps: a line for each that ended, and on a terminal those under way below."""
 
-    def __init__(self, *, terminal: Terminal) -> None:
+    def __init__(
+        self,
+        *,
+        terminal: Terminal,
+        shows_rung: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._terminal = terminal
+        self._shows_rung = shows_rung
+        self._clock = clock
         self._under_way: dict[str, None] = {}
         self._upload_began = 0.0
 
@@ -32,6 +44,8 @@ class Ticks:
             case "done":
                 self._under_way.pop(change.step, None)
                 self._line("✓", "32", change)
+                if change.freshness is not None:
+                    self.fresh(change.freshness)
             case "failed":
                 self._under_way.pop(change.step, None)
                 self._line("✗", "31", change)
@@ -41,40 +55,64 @@ class Ticks:
         self._show()
 
     def miss(self, miss: SnapshotMissed) -> None:
+        """Take a miss of a launch."""
+        self.lacks(miss.reason)
+
+    def lacks(self, reason: str) -> None:
         """Say what is lacking, and that it is being sent."""
-        self._upload_began = time.monotonic()
+        self._upload_began = self._clock()
         self._terminal.say(
-            f"{_MISS.get(miss.reason, 'the host lacks objects')}; sending what is lacking"
+            f"{_MISS.get(reason, 'the host lacks objects')}; sending what is lacking"
         )
 
-    def upload(self, sent: int) -> None:
-        """Take the number of bytes that have been sent."""
-        self._terminal.status(f"  … sending: {_shown_size(sent)}")
+    def upload(self, sent: int, written: int | None) -> None:
+        """Take the number of bytes that have been sent, and how many percent git has written."""
+        elapsed = self._clock() - self._upload_began
+        shown = [_shown_size(sent)]
+        if elapsed >= 0.1:
+            shown.append(f"{_shown_size(sent / elapsed)}/s")
+        if written and elapsed >= 1:
+            left = elapsed * (100 - written) / written
+            shown.append(f"{shown_seconds(left)} left" if left >= 1 else "nearly done")
+        self._terminal.status(f"  … sending: {', '.join(shown)}")
 
     def uploaded(self, sent: int) -> None:
         """Say how much was sent."""
-        if self._upload_began and sent:
-            elapsed = time.monotonic() - self._upload_began
-            self._terminal.say(f"sent {_shown_size(sent)} in {shown_seconds(elapsed)}")
+        elapsed = self._clock() - self._upload_began
+        if sent and elapsed > 0:
+            took, rate = shown_seconds(elapsed), _shown_size(sent / elapsed)
+            self._terminal.say(f"sent {_shown_size(sent)} in {took}, {rate}/s")
         self._show()
 
     def _line(self, mark: str, colour: str, change: StepChanged) -> None:
         if self._terminal.is_json or change.step == "execution":
             return
         took = f"{shown_seconds(change.elapsed):>9}" if change.elapsed is not None else " " * 9
-        detail = f"  {change.detail}" if change.detail else ""
+        is_told = change.detail and (change.step != "workspace" or self._shows_rung)
+        detail = f"  {change.detail}" if is_told else ""
         if self._terminal.is_live:
             mark = f"\x1b[{colour}m{mark}\x1b[0m"
         else:
             mark = {"✓": "done", "✗": "failed", "↶": "undone"}[mark]
         self._terminal.line(f"  {mark} {change.step:<9} {took}{detail}")
 
+    def fresh(self, freshness: Freshness) -> None:
+        """Warn where it is not the upstream's tip; else say how old what is known of it is."""
+        if freshness.fallback:
+            why = freshness.reason.replace("_", " ") or "no reason given"
+            self._terminal.warn(
+                f"this is your own commit, not the tip of {freshness.branch}: {why}."
+            )
+        elif freshness.as_of is not None:
+            at = freshness.as_of.astimezone().strftime("%H:%M:%S")
+            self._terminal.say(f"the tip of {freshness.branch} as of {at}")
+
     def _show(self) -> None:
         names = [name for name in self._under_way if name != "execution"]
         self._terminal.status(f"  … {', '.join(names)}" if names else "")
 
 
-def _shown_size(size: int) -> str:
+def _shown_size(size: float) -> str:
     return f"{size / _MIB:.1f} MiB" if size >= _MIB else f"{size / 1024:.1f} KiB"
 
 

@@ -6,9 +6,15 @@ The standard library parses: importing a richer parser costs more than a warm la
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from fairlead_sdk.agent_client import Takeover
+    from fairlead_sdk.cli.launch import LaunchChoices
 
 USAGE = 2
 _ABOUT = "A git workspace, a sandbox to run in and a tunnel to reach it, in one round trip."
@@ -21,18 +27,32 @@ Without a command, workspace and sandbox are held for 30 minutes, for `exec` and
 _EXEC = """Run one more command in a held launch.
 
 What is piped in is its standard input; the exit status is the command's."""
+_WORKSPACE = """Make, copy, hold and give back workspaces.
+
+A workspace is a checked-out git tree on a host, with a lease of 30 minutes unless
+another is asked for. It is named by its id, the beginning of it, or its name."""
+_AGENT = """Show the background process that makes launches fast.
+
+It starts with the first launch, keeps a connection to the front door warm, and ends
+when nobody needs it for five minutes. FAIRLEAD_AGENT=0 does without."""
 _FORWARD = """Lead a local port into a launch's sandbox.
 
 It stays until Ctrl-C."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Names an option's value once: `-o, --output FORMAT`, in every version of Python."""
+    """Names an option's value once, `-o, --output FORMAT`, in every version of Python."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         return f"{', '.join(action.option_strings)} {action.metavar}"
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Leave room for verbs, whose indent argparse forgets."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            self._action_max_length += self._indent_increment
 
 
 class _Parser(argparse.ArgumentParser):
@@ -49,13 +69,18 @@ Run = Callable[[argparse.Namespace, list[str]], int]
 
 
 def _verb(
-    verbs: argparse._SubParsersAction[_Parser], name: str, run: Run, about: str, usage: str
+    verbs: argparse._SubParsersAction[_Parser],
+    name: str,
+    run: Run,
+    about: str,
+    usage: str,
+    group: str = "",
 ) -> _Parser:
     parser = verbs.add_parser(
         name,
         help=about.splitlines()[0],
         description=about,
-        usage=f"fairlead {name} [OPTIONS]{usage and ' '}{usage}",
+        usage=f"fairlead {group}{name} [OPTIONS]{usage and ' '}{usage}",
         formatter_class=_Formatter,
         allow_abbrev=False,
     )
@@ -63,8 +88,8 @@ def _verb(
     return parser
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of the whole command line."""
+def make_parser(verb: str = "") -> argparse.ArgumentParser:
+    """Make the parser of the whole command line; what is below a verb, only when it is `verb`."""
     parser = _Parser(
         prog="fairlead",
         description=_ABOUT,
@@ -100,16 +125,39 @@ def make_parser() -> argparse.ArgumentParser:
     forward.add_argument(
         "ports", metavar="[LOCAL:]PORT", help="Port in the sandbox, and the one here."
     )
-    for verb in verbs.choices.values():
-        verb.add_argument(
-            "-o",
-            "--output",
-            metavar="FORMAT",
-            choices=("text", "json"),
-            default="text",
-            help="How data are written to standard output: text or json.",
-        )
+    agent = _verb(verbs, "agent", _agent, _AGENT, "")
+    agent.add_argument("--stop", action="store_true", help="End it.")
+    for parsed in verbs.choices.values():
+        _output_option(parsed)
+    _workspace_verbs(verbs, with_verbs=verb == "workspace")
     return parser
+
+
+def _output_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        choices=("text", "json"),
+        default="text",
+        help="How data are written to standard output: text or json.",
+    )
+
+
+def _workspace_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: bool) -> None:
+    if not with_verbs:
+        verbs.add_parser("workspace", help=_WORKSPACE.splitlines()[0])
+        return
+    from fairlead_sdk.cli.workspace_verbs import add_workspace_verbs
+
+    parser = _verb(verbs, "workspace", _workspace, _WORKSPACE, "VERB ...")
+    below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
+    add_workspace_verbs(
+        lambda name, run, about, usage: _verb(below, name, run, about, usage, "workspace "),
+        lease=_seconds,
+    )
+    for parsed in below.choices.values():
+        _output_option(parsed)
 
 
 def _launch_options(parser: _Parser) -> None:
@@ -119,7 +167,16 @@ def _launch_options(parser: _Parser) -> None:
     parser.add_argument(
         "--branch", metavar="NAME", default="", help="Branch of the workspace; else the one here."
     )
+    parser.add_argument(
+        "--from",
+        dest="from_",
+        metavar="WHERE",
+        choices=("trunk",),
+        default="",
+        help="trunk: the upstream's tip, not the local commit and changes.",
+    )
     parser.add_argument("--clean", action="store_true", help="Leave uncommitted changes at home.")
+    parser.add_argument("--submodules", action="store_true", help="Check submodules out too.")
     parser.add_argument("--keep", action="store_true", help="Hold everything after the command.")
     parser.add_argument("--timing", action="store_true", help="Show the waterfall at the end.")
     parser.add_argument(
@@ -127,6 +184,12 @@ def _launch_options(parser: _Parser) -> None:
     )
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=_seconds, help="End the command after this long."
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        default="",
+        help="ssh://user@host[:port]/directory: run it there, without a mesh.",
     )
 
 
@@ -140,9 +203,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def run_verb(arguments: Sequence[str], command: list[str]) -> int:
-    """Parse and run; gives the exit status, or leaves with 2 where the usage is wrong."""
-    parser = make_parser()
+def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | None = None) -> int:
+    """Parse and run; gives the exit status, or leaves with 2 where the usage is wrong.
+
+    `takeover` is a launch of this command line that an agent began.
+    """
+    parser = make_parser(arguments[0] if arguments else "")
     chosen = parser.parse_args(arguments)
     if chosen.version:
         from importlib.metadata import version
@@ -153,7 +219,13 @@ def run_verb(arguments: Sequence[str], command: list[str]) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     run: Run = chosen.run
+    chosen.takeover = takeover
     return run(chosen, command)
+
+
+def _workspace(chosen: argparse.Namespace, command: list[str]) -> int:
+    chosen.parser.print_help(sys.stderr)
+    return USAGE
 
 
 def _is_json(chosen: argparse.Namespace) -> bool:
@@ -183,12 +255,26 @@ def _doctor(chosen: argparse.Namespace, command: list[str]) -> int:
     return doctor(is_json=_is_json(chosen))
 
 
-def _launch(chosen: argparse.Namespace, command: list[str]) -> int:
-    from fairlead_sdk.cli.launch import LaunchChoices, launch
+def read_launch(arguments: Sequence[str], command: list[str]) -> tuple[LaunchChoices, bool] | None:
+    """Read the command line of a launch by a mesh: what was chosen, and whether data are JSON.
 
-    if command:
-        _require_command(chosen, command)
-    choices = LaunchChoices(
+    `None` for anything else, also for what `run_verb` refuses.
+    """
+    parser = make_parser("launch")
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            chosen = parser.parse_args(arguments)
+    except SystemExit:
+        return None
+    if getattr(chosen, "run", None) is not _launch or chosen.version or chosen.host:
+        return None
+    return None if command and not command[0] else (_choices(chosen, command), _is_json(chosen))
+
+
+def _choices(chosen: argparse.Namespace, command: list[str]) -> LaunchChoices:
+    from fairlead_sdk.cli.launch import LaunchChoices
+
+    return LaunchChoices(
         path=chosen.path,
         command=command,
         branch=chosen.branch,
@@ -197,8 +283,30 @@ def _launch(chosen: argparse.Namespace, command: list[str]) -> int:
         timing=chosen.timing,
         isolation=chosen.isolation,
         timeout=chosen.timeout,
+        from_=chosen.from_,
+        submodules=chosen.submodules,
     )
-    return launch(choices, is_json=_is_json(chosen))
+
+
+def _launch(chosen: argparse.Namespace, command: list[str]) -> int:
+    if command:
+        _require_command(chosen, command)
+    choices = _choices(chosen, command)
+    if chosen.host:
+        from fairlead_sdk.cli.ssh_launch import ssh_launch
+
+        if chosen.isolation or chosen.timing:
+            chosen.parser.error("--isolation and --timing are for a mesh, not for --host")
+        return ssh_launch(choices, host=chosen.host, is_json=_is_json(chosen))
+    from fairlead_sdk.cli.launch import launch
+
+    return launch(choices, is_json=_is_json(chosen), takeover=chosen.takeover)
+
+
+def _agent(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.agent import agent
+
+    return agent(stop=chosen.stop, is_json=_is_json(chosen))
 
 
 def _exec(chosen: argparse.Namespace, command: list[str]) -> int:

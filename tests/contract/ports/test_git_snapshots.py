@@ -52,7 +52,7 @@ def store_files(room: ProvisionerRoom) -> list[str]:
 async def test_thin_packs_build_on_each_other(room: ProvisionerRoom, client: GitClient) -> None:
     first = client.head()
     missed = await room.ask("k", client.source())
-    assert missed == Miss(MissReason.UNKNOWN_PROJECT, (first,))
+    assert missed == Miss(MissReason.NO_BASE, (first,))
     whole = await room.upload(client)
     client.write("d0/f0", b"line 0\n" * 50 + b"more\n")
     second = client.commit()
@@ -230,9 +230,7 @@ async def test_a_client_that_leaves_in_the_middle(room: ProvisionerRoom, client:
         await call
     assert not room.leftovers()
     assert not store_files(room)
-    assert await room.ask("k", client.source()) == Miss(
-        MissReason.UNKNOWN_PROJECT, (client.head(),)
-    )
+    assert await room.ask("k", client.source()) == Miss(MissReason.NO_BASE, (client.head(),))
 
 
 async def test_cancelling_while_a_quarantine_opens(
@@ -261,7 +259,7 @@ async def test_tenants_never_get_each_others_commits(
 ) -> None:
     await room.upload(client)
     others = client.source(tenant="bob")
-    assert await room.ask("k", others) == Miss(MissReason.UNKNOWN_PROJECT, (others.commit,))
+    assert await room.ask("k", others) == Miss(MissReason.NO_BASE, (others.commit,))
     with pytest.raises(SnapshotIncomplete):
         await room.importer.receive(others, (), chunked(b""))
     # Nor by a thin pack whose bases only the other tenant has.
@@ -316,7 +314,7 @@ async def test_a_vanished_store_is_a_miss(room: ProvisionerRoom, client: GitClie
     room.layout.store(client.source().key).rename(room.layout.trash / "gone")
     missed = await room.ask("k", client.source())
     assert isinstance(missed, Miss)
-    assert missed.reason is MissReason.MISSING_OBJECTS
+    assert missed.reason is MissReason.NO_BASE
     await room.upload(client)
     await room.make("k", client.source())
 
@@ -330,4 +328,30 @@ async def test_snapshots_are_announced_again_after_a_restart(
     async with open_room(tmp_path / "host", directory=directory) as room:
         await room.importer.republish()
     published: list[Snapshot] = directory.published
-    assert published == [snapshot]
+    assert set(published) == {snapshot}
+
+
+async def test_what_lies_in_the_store_unconnected_makes_no_upload_whole(
+    room: ProvisionerRoom, client: GitClient
+) -> None:
+    await room.upload(client)
+    client.write("d0/f0", b"lost on the way\n")
+    lost = client.commit()
+    # The pack brings the commit and its trees; a blob of theirs is nowhere.
+    tree = client.git("rev-parse", f"{lost}^{{tree}}").strip()
+    inner = client.git("rev-parse", f"{lost}:d0").strip()
+    given = b"%s\n%s\n%s\n" % (lost.encode(), tree, inner)
+    torn = client.git("pack-objects", "--stdout", "-q", given=given)
+    store = room.layout.store(client.source().key)
+    run_git(store, "index-pack", "--stdin", given=torn)
+    client.write("d1/f1", b"goes on\n")
+    source = client.source(digest="d" * 64)
+    client.commit()
+    for tips, pack in (
+        ((), client.pack([])),
+        ((Tip("refs/heads/main", client.head()),), client.pack([client.head()], [lost])),
+    ):
+        with pytest.raises(SnapshotIncomplete):
+            await room.importer.receive(source, tips, chunked(pack))
+    assert not await room.stores.knows(source.key, lost)
+    assert not await room.stores.knows(source.key, client.head())

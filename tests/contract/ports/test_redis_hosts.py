@@ -32,6 +32,15 @@ async def test_a_host_needs_both_halves(redis: Redis) -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_else_a_host_keeps_there_is_not_a_half_of_it(redis: Redis) -> None:
+    hosts = RedisHosts(redis=redis, clock=FakeClock())
+    await register(redis, "workspace", "sandbox")
+    await redis.set(f"fairlead:host:{HOST}:published:1", "7")
+    await hosts.refresh()
+    assert [host.host_id for host in hosts.all()] == [HOST]
+
+
+@pytest.mark.asyncio
 async def test_a_host_that_leaves_is_forgotten_at_once(redis: Redis) -> None:
     hosts = RedisHosts(redis=redis, clock=FakeClock())
     await register(redis, "workspace", "sandbox")

@@ -26,6 +26,7 @@ from tests.fakes.front_door import (
     FakeSessions,
     FakeUploads,
 )
+from tests.fakes.workspace_room import COMMIT, WorkspaceRoom
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Door:
     launches: FakeLaunches
     executions: FakeExecutions
     uploads: FakeUploads
+    room: WorkspaceRoom
     check: FakeCheck
     streams: EventStreams
     spans: InMemorySpanExporter
@@ -54,19 +56,23 @@ class Door:
             yield client
 
 
-def make_door(state: Path, *, keep_alive_seconds: float = 15.0) -> Door:
-    """Build the application over fakes, with a key each for two tenants."""
+def make_door(state: Path, *, keep_alive_seconds: float = 15.0, real_uploads: bool = False) -> Door:
+    """Build the application over fakes, with a key each for two tenants; with `real_uploads` they
+    answer the misses of workspaces.
+    """
     keys = ApiKeys(state=state)
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     launches, executions, uploads = FakeLaunches(), FakeExecutions(), FakeUploads()
     check, mesh = FakeCheck(), FakeMesh()
+    room = WorkspaceRoom(known={COMMIT})
     streams = EventStreams(keep_alive_seconds=keep_alive_seconds)
     parts = RestParts(
         launches=launches,
         executions=executions,
-        uploads=uploads,
+        uploads=room.uploads if real_uploads else uploads,
+        workspaces=room.keeper,
         sessions=FakeSessions(),
         hosts=mesh,
         gateways=mesh,
@@ -85,6 +91,7 @@ def make_door(state: Path, *, keep_alive_seconds: float = 15.0) -> Door:
         launches=launches,
         executions=executions,
         uploads=uploads,
+        room=room,
         check=check,
         streams=streams,
         spans=exporter,

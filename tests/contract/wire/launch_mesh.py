@@ -20,6 +20,7 @@ from chassis.rpc_wrapping import Request, Response
 from fairlead.execution.v1 import execution_pb2_grpc
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
+from fairlead.workspace.v1 import workspace_pb2_grpc
 from signalling.caller import set_tenant
 from signalling.launch_record import LaunchTimings
 from signalling.launch_wiring import LAUNCH_SERVICES, LaunchHalf, open_launches
@@ -31,8 +32,9 @@ from tests.fakes.host_server import (
     WorkspaceServer,
 )
 from tests.fakes.launch_room import COMMIT
-from tests.fakes.mesh import HOST, FakeChannels, FakeWorkspaces
+from tests.fakes.mesh import HOST, FakeChannels
 from tests.fakes.worker import FakeWorker
+from tests.fakes.workspaces import FakeWorkspaces
 
 SECRET = "stack secret"
 
@@ -59,6 +61,7 @@ class Mesh:
     launches: launch_pb2_grpc.LaunchServiceAsyncStub
     executions: execution_pb2_grpc.ExecutionServiceAsyncStub
     snapshots: snapshot_pb2_grpc.SnapshotServiceAsyncStub
+    public: workspace_pb2_grpc.WorkspaceServiceAsyncStub
     half: LaunchHalf
     workspaces: FakeWorkspaces
     worker: FakeWorker
@@ -166,6 +169,7 @@ async def running_mesh(redis: Redis, directory: str) -> AsyncIterator[Mesh]:
             launches=launch_pb2_grpc.LaunchServiceStub(channel),
             executions=execution_pb2_grpc.ExecutionServiceStub(channel),
             snapshots=snapshot_pb2_grpc.SnapshotServiceStub(channel),
+            public=workspace_pb2_grpc.WorkspaceServiceStub(channel),
             half=half,
             workspaces=workspaces,
             worker=worker,

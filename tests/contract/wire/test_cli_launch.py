@@ -229,11 +229,11 @@ def test_a_miss_is_answered_while_the_stream_stays_open(cli: CliRunner) -> None:
 
 
 def test_a_refused_upload_ends_the_command_and_the_launch(cli: CliRunner) -> None:
-    cli.script.on("POST", "/v1/snapshots", problem(400, "pack_invalid"))
+    cli.script.on("POST", "/v1/snapshots", problem(413, "pack_too_large"))
     launches(cli, documents.miss(), held=True)
     ended = cli("launch", "--", "prog")
     assert ended.status == 1
-    assert "It is pack_invalid." in ended.stderr
+    assert "It is pack_too_large." in ended.stderr
     assert len(cli.script.asked("POST", CANCEL)) == 1
 
 
@@ -264,7 +264,7 @@ def test_a_second_interrupt_leaves_at_once_and_nothing_behind(
     cli: CliRunner, tmp_path: Path
 ) -> None:
     cli.environment["TMPDIR"] = str(tmp_path)
-    cli.repository.write("uncommitted", b"content")
+    cli.repository.write("uncommitted", os.urandom(300_000))
     launches(cli, documents.output("1", 1, b"ready\n"), held=True)
     cli.script.on("POST", CANCEL, Answer(lines=[], held=True))
     with cli.started("launch", "--", "prog") as process:

@@ -21,6 +21,7 @@ from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.gateway.v1 import gateway_pb2_grpc as gateway_rpc
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from signalling.front_door import FrontDoor
+from signalling.http_server import listen_on
 from signalling.settings import Settings
 from signalling.wiring import build
 from tests.contract.wire.front_door import LAUNCH
@@ -164,3 +165,18 @@ async def test_gateways_over_tcp_need_a_secret(place: Path, redis_url: str) -> N
             pass
     assert caught.value.reason == "secret_required"
     assert "FAIRLEAD_SECRET_FILE" in caught.value.remedy
+
+
+async def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements() -> None:
+    taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        taken.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = listen_on("127.0.0.1:0")
+    async with await asyncio.start_server(take, sock=listener):
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await taken
+        writer.close()

@@ -64,6 +64,7 @@ def operations(document: dict[str, object]) -> list[tuple[str, str, dict[str, ob
 def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
     assert sorted(f"{method.upper()} {path}" for method, path, _ in operations(document)) == [
         "DELETE /v1/sessions/{session_id}",
+        "DELETE /v1/workspaces/{workspace_id}",
         "GET /healthz",
         "GET /readyz",
         "GET /v1/executions/{execution_id}",
@@ -75,6 +76,8 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "GET /v1/launches/{launch_id}/events",
         "GET /v1/launches/{launch_id}/trace",
         "GET /v1/sessions/{session_id}",
+        "GET /v1/workspaces",
+        "GET /v1/workspaces/{workspace_id}",
         "POST /v1/executions/{execution_id}/signal",
         "POST /v1/executions/{execution_id}/stdin",
         "POST /v1/launches",
@@ -84,6 +87,10 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "POST /v1/sessions",
         "POST /v1/sessions/{session_id}/offer",
         "POST /v1/snapshots",
+        "POST /v1/workspaces",
+        "POST /v1/workspaces/{workspace_id}/fork",
+        "POST /v1/workspaces/{workspace_id}/rename",
+        "POST /v1/workspaces/{workspace_id}/renew",
     ]
 
 

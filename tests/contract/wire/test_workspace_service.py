@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,7 +99,7 @@ async def test_a_launch_from_miss_to_release(
 ) -> None:
     wanted = source(client, digest="d" * 64)
     missed = (await stub.MaterializeWorkspace(asking(wanted))).miss
-    assert missed.reason == snapshot_pb2.MISS_REASON_UNKNOWN_PROJECT
+    assert missed.reason == snapshot_pb2.MISS_REASON_NO_BASE
     assert list(missed.wanted) == [client.head()]
 
     snapshot = await upload(stub, client, wanted)
@@ -232,7 +233,7 @@ async def test_a_client_that_goes_away_leaves_nothing(
         while list(incoming.iterdir()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     missed = (await stub.MaterializeWorkspace(asking(source(client)))).miss
-    assert missed.reason == snapshot_pb2.MISS_REASON_UNKNOWN_PROJECT
+    assert missed.reason == snapshot_pb2.MISS_REASON_NO_BASE
 
 
 async def test_the_host_announces_itself(
@@ -259,11 +260,88 @@ async def test_redis_away_is_no_failure(
         assert (await stub.MaterializeWorkspace(asking(source(client)))).workspace.workspace_id
 
 
-async def test_one_provisioner_for_a_host_root(stub: AsyncStub, configured: Settings) -> None:
+async def test_two_provisioners_serve_a_host_root(
+    stub: AsyncStub, configured: Settings, client: GitClient
+) -> None:
+    await upload(stub, client, source(client))
+    made = (await stub.MaterializeWorkspace(asking(source(client)))).workspace
+    second = configured.model_copy(update={"bind": f"{configured.bind}2"})
+    async with (
+        build(second),
+        open_channel(second.bind, tracer_provider=TracerProvider()) as channel,
+    ):
+        other = workspace_pb2_grpc.WorkspaceServiceStub(channel)
+        assert (await other.MaterializeWorkspace(asking(source(client)))).workspace == made
+        gone = workspace_pb2.ReleaseWorkspaceRequest(tenant="ada", workspace_id=made.workspace_id)
+        assert (await other.ReleaseWorkspace(gone)).released
+        assert not (await stub.ReleaseWorkspace(gone)).released
+
+
+@pytest.mark.root
+async def test_the_host_root_of_another_user(configured: Settings) -> None:
+    root = configured.host_root / "workspaces"
+    root.mkdir(parents=True)
+    os.chown(root, 12345, 12345)
     with pytest.raises(FairleadError) as caught:
         async with build(configured):
             raise AssertionError
     assert caught.value.reason == "host_root_in_use"
+
+
+async def test_names_forks_renames_and_checked_releases(
+    stub: AsyncStub, client: GitClient, configured: Settings
+) -> None:
+    host_root = configured.host_root
+    await upload(stub, client, source(client))
+    request = asking(source(client))
+    request.name, request.branch, request.claim_branch = "one", "work", True
+    made = (await stub.MaterializeWorkspace(request)).workspace
+    assert (made.name, made.branch) == ("one", "work")
+    request.idempotency_key = "other"
+    assert (await refused(stub.MaterializeWorkspace(request))).reason == "workspace_exists"
+    request.name = "two"
+    assert (await refused(stub.MaterializeWorkspace(request))).reason == "branch_in_use"
+    request.name = "No Name"
+    assert (await refused(stub.MaterializeWorkspace(request))).reason == "name_invalid"
+    (host_root / "trees" / made.workspace_id / "uncommitted").write_bytes(b"work")
+    fork = workspace_pb2.ForkWorkspaceRequest(
+        tenant="ada",
+        workspace_id=made.workspace_id,
+        idempotency_key="fork",
+        name="copy",
+        branch="copy",
+    )
+    copied = (await stub.ForkWorkspace(fork)).workspace
+    assert copied.rung == workspace_pb2.RUNG_FORK
+    assert (copied.name, copied.branch) == ("copy", "copy")
+    path = host_root / "trees" / copied.workspace_id / "uncommitted"
+    assert path.read_bytes() == b"work"
+    rename = workspace_pb2.RenameWorkspaceRequest(
+        tenant="ada", workspace_id=made.workspace_id, name="copy"
+    )
+    assert (await refused(stub.RenameWorkspace(rename))).reason == "workspace_exists"
+    rename.name = "three"
+    assert (await stub.RenameWorkspace(rename)).workspace.name == "three"
+    release = workspace_pb2.ReleaseWorkspaceRequest(
+        tenant="ada", workspace_id=made.workspace_id, checked=True
+    )
+    assert (await refused(stub.ReleaseWorkspace(release))).reason == "workspace_dirty"
+    release.checked = False
+    assert (await stub.ReleaseWorkspace(release)).released
+
+
+async def test_a_tenant_has_its_share(configured: Settings, client: GitClient) -> None:
+    settings = configured.model_copy(update={"capacity": 4, "tenant_share": 0.5})
+    async with (
+        build(settings),
+        open_channel(settings.bind, tracer_provider=TracerProvider()) as channel,
+    ):
+        stub = workspace_pb2_grpc.WorkspaceServiceStub(channel)
+        await upload(stub, client, source(client))
+        for key in "12":
+            await stub.MaterializeWorkspace(asking(source(client), key=key))
+        third = stub.MaterializeWorkspace(asking(source(client), key="3"))
+        assert (await refused(third)).reason == "quota"
 
 
 async def test_tcp_needs_the_stack_secret(configured: Settings, tmp_path: Path) -> None:

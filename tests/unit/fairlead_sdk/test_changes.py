@@ -12,6 +12,7 @@ import pytest
 
 from fairlead_sdk import changes as module
 from fairlead_sdk.changes import INLINE_LIMIT_BYTES, collect_changes
+from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.scratch import Scratch
@@ -193,8 +194,6 @@ def test_the_tree_is_the_working_directory_bit_for_bit(
         assert rebuilt(repository, found, tmp_path) == files
     finally:
         found.close()
-    assert found.changes is not None
-    assert not found.changes.directory.exists()
 
 
 def test_a_clean_repository_has_no_changes(repository: LocalRepository) -> None:
@@ -236,7 +235,7 @@ def test_the_same_changes_have_the_same_tree_and_pack(repository: LocalRepositor
     first, second = read_repository(repository.path), read_repository(repository.path)
     assert first.changes is not None
     assert second.changes is not None
-    assert (first.changes.tree, first.changes.tip) == (second.changes.tree, second.changes.tip)
+    assert (first.changes.tree, first.changes.pack) == (second.changes.tree, second.changes.pack)
     first.close()
     second.close()
 
@@ -257,9 +256,11 @@ def test_what_is_too_large_to_go_inline_waits_for_the_upload(repository: LocalRe
     found = read_repository(repository.path)
     assert found.changes is not None
     assert found.changes.pack == b""
+    assert found.noticed == ("dirty_too_large",)
+    assert found.changes.objects is not None
     assert found.changes.objects.is_dir()
     found.close()
-    assert not found.changes.directory.exists()
+    assert not found.changes.objects.exists()
 
 
 def test_hooks_and_filters_of_the_user_do_not_run_on_what_travels(
@@ -339,6 +340,7 @@ def collect(repository: LocalRepository) -> Callable[[bytes], module.Found]:
             commit=commit,
             object_format="sha1",
             scratch=Scratch(),
+            memo=ChangesMemo(git_directory=repository.path / ".git"),
         )
 
     return collected

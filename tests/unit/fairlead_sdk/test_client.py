@@ -44,7 +44,7 @@ async def door(script: Script) -> AsyncIterator[FrontDoor]:
         (409, "execution_ended", errors.FailedPrecondition),
         (410, "cursor_gone", errors.CursorGone),
         (413, "body_too_large", errors.ResourceExhausted),
-        (429, "quota", errors.ResourceExhausted),
+        (429, "quota", errors.QuotaExceeded),
         (500, "internal", errors.Internal),
         (503, "redis_unavailable", errors.Unavailable),
         (504, "deadline_exceeded", errors.DeadlineExceeded),
@@ -105,17 +105,3 @@ async def test_an_answer_that_is_not_ours_is_named(script: Script, door: FrontDo
     with pytest.raises(FairleadError) as caught:
         await door.get("/v1/x")
     assert caught.value.reason == "answer_malformed"
-
-
-@pytest.mark.asyncio
-async def test_an_upload_is_sent_anew_when_the_connection_broke(
-    script: Script, door: FrontDoor
-) -> None:
-    script.on("POST", "/v1/snapshots", Answer(breaks=True), Answer(status=201, document={"s": "1"}))
-
-    async def content() -> AsyncIterator[bytes]:
-        yield b"a"
-        yield b"b"
-
-    assert await door.upload("t", content) == {"s": "1"}
-    assert [one.body for one in script.received] == [b"ab", b"ab"]

@@ -22,7 +22,11 @@ VERBS = [
     "trace",
     "kill",
     "forward",
+    "agent",
+    "workspace",
 ]
+WORKSPACE_VERBS = ["create", "ls", "show", "fork", "rename", "renew", "rm"]
+NAMES = ["", *VERBS, *(f"workspace {verb}" for verb in WORKSPACE_VERBS)]
 
 
 def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -32,14 +36,18 @@ def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()) + "\n"
 
 
-@pytest.mark.parametrize("verb", ["", *VERBS])
+def _snapshot(name: str) -> Path:
+    return SNAPSHOTS / f"{name.replace(' ', '-') or 'fairlead'}.txt"
+
+
+@pytest.mark.parametrize("verb", NAMES)
 def test_help_is_as_agreed(
     verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
-    found = helped(capsys, *[verb][: bool(verb)])
-    snapshot = SNAPSHOTS / f"{verb or 'fairlead'}.txt"
+    found = helped(capsys, *verb.split())
+    snapshot = _snapshot(verb)
     if os.environ.get("UPDATE_SNAPSHOTS"):
         snapshot.write_text(found)
     assert found == snapshot.read_text()
@@ -48,7 +56,9 @@ def test_help_is_as_agreed(
 def test_every_verb_has_a_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     listed = helped(capsys).split("VERB\n")[1]
     assert [line.split()[0] for line in listed.splitlines()] == VERBS
-    assert sorted(path.stem for path in SNAPSHOTS.iterdir()) == sorted([*VERBS, "fairlead"])
+    below = helped(capsys, "workspace").split("VERB\n")[1]
+    assert [line.split()[0] for line in below.splitlines()] == WORKSPACE_VERBS
+    assert sorted(SNAPSHOTS.iterdir()) == sorted(_snapshot(name) for name in NAMES)
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from fairlead_sdk.errors import RepositoryError
-from fairlead_sdk.packs import stream_pack
+from fairlead_sdk.packs import PackMaking, Part, pack_commits, stream_pack, tips_of
 from fairlead_sdk.repository import read_repository
 from tests.fakes.local_repository import LocalRepository
 
@@ -33,7 +34,7 @@ def test_a_first_pack_holds_every_head_and_the_changes(
     found = read_repository(repository.path)
     assert found.changes is not None
     assert found.changes.pack == b""
-    host.receive(b"".join(stream_pack(found)))
+    host.receive(b"".join(stream_pack(found, tips=tips_of(found))))
     for commit in (found.commit, side):
         host.git("rev-list", "--objects", commit)
     assert host.checked_out(found.changes.tree, tmp_path / "out") == repository.files()
@@ -63,7 +64,7 @@ def test_a_repository_with_holes_says_so(repository: LocalRepository) -> None:
     (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     with pytest.raises(RepositoryError) as caught:
         list(stream_pack(found))
-    assert caught.value.reason == "objects_missing"
+    assert caught.value.reason == "client_objects_missing"
     assert "git fsck" in caught.value.remedy
 
 
@@ -74,3 +75,111 @@ def test_a_pack_that_nobody_reads_to_the_end_leaves_no_process(repository: Local
     assert next(pack).startswith(b"PACK")
     pack.close()
     assert list(pack) == []
+
+
+def test_the_files_go_first_and_the_history_makes_them_whole(
+    repository: LocalRepository, host: LocalRepository, tmp_path: Path
+) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    repository.write("readme.txt", b"changed since\n")
+    repository.commit()
+    repository.git("tag", "-a", "-m", "noted", "v1", first)
+    found = read_repository(repository.path)
+    tips = tips_of(found)
+    files = b"".join(stream_pack(found, tips=tips, part=Part.FILES))
+    host.git("unpack-objects", stdin=files)
+    commit = found.commit
+    assert host.checked_out(f"{commit}^{{tree}}", tmp_path / "out") == repository.files()
+    assert subprocess_fails(host, "cat-file", "-e", first)
+    history = b"".join(stream_pack(found, tips=tips, part=Part.HISTORY))
+    host.git("index-pack", "--stdin", "--fix-thin", stdin=history)
+    host.git("rev-list", "--objects", commit)
+    blob = repository.git("rev-parse", "HEAD:readme.txt")
+    names = {line.split()[0] for line in host.git("verify-pack", "-v", *indexes(host)).splitlines()}
+    assert blob not in names, "what the first pack held is not sent twice"
+
+
+def subprocess_fails(repository: LocalRepository, *arguments: str) -> bool:
+    try:
+        repository.git(*arguments)
+    except subprocess.CalledProcessError:
+        return True
+    return False
+
+
+def indexes(host: LocalRepository) -> list[str]:
+    return [str(path) for path in (host.path / "objects" / "pack").glob("*.idx")]
+
+
+def test_tags_travel_as_tips_and_annotated_ones_as_themselves(
+    repository: LocalRepository, host: LocalRepository
+) -> None:
+    repository.git("tag", "light", "HEAD~1")
+    repository.git("tag", "-a", "-m", "noted", "noted", "HEAD~1")
+    repository.git("tag", "blob", "HEAD:readme.txt")
+    found = read_repository(repository.path)
+    tips = {tip.ref: tip.commit for tip in tips_of(found)}
+    assert tips == {
+        "refs/heads/main": found.commit,
+        "refs/tags/light": repository.git("rev-parse", "HEAD~1"),
+        "refs/tags/noted": repository.git("rev-parse", "refs/tags/noted"),
+    }
+    host.receive(b"".join(stream_pack(found, tips=tips_of(found))))
+    assert host.git("cat-file", "-t", tips["refs/tags/noted"]) == "tag"
+
+
+def test_commits_since_the_nearest_known_one_go_inline(
+    repository: LocalRepository, host: LocalRepository
+) -> None:
+    old = read_repository(repository.path)
+    host.receive(b"".join(stream_pack(old)))
+    repository.write("readme.txt", b"a third line\n")
+    repository.commit()
+    repository.write("readme.txt", b"a fourth line\n")
+    repository.commit()
+    found = read_repository(repository.path)
+    older = repository.git("rev-parse", "HEAD~3")
+    commits = pack_commits(found, [older, "f" * 40, old.commit])
+    assert commits is not None
+    assert commits.against == (old.commit,)
+    assert objects_in(commits.pack) == 6, "two commits, their trees and blobs"
+    host.receive(commits.pack)
+    host.git("rev-list", "--objects", found.commit)
+
+
+def test_nothing_goes_inline_when_it_is_there_or_unknown_or_too_large(
+    repository: LocalRepository,
+) -> None:
+    found = read_repository(repository.path)
+    assert pack_commits(found, [found.commit]) is None
+    assert pack_commits(found, []) is None
+    assert pack_commits(found, ["f" * 40]) is None
+    repository.write("large", os.urandom(300_000))
+    repository.commit()
+    assert pack_commits(read_repository(repository.path), [found.commit]) is None
+
+
+def test_inline_commits_with_holes_say_so(repository: LocalRepository) -> None:
+    old = repository.git("rev-parse", "HEAD~1")
+    found = read_repository(repository.path)
+    blob = repository.git("rev-parse", "HEAD:source/main.py")
+    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(RepositoryError) as caught:
+        pack_commits(found, [old])
+    assert caught.value.reason == "client_objects_missing"
+
+
+def test_the_last_pack_borrows_nothing(repository: LocalRepository, host: LocalRepository) -> None:
+    first = read_repository(repository.path)
+    repository.write("readme.txt", b"three\n")
+    repository.commit()
+    found = read_repository(repository.path)
+    host.git("index-pack", "--stdin", "--strict", stdin=b"".join(stream_pack(found, is_thin=False)))
+    host.git("rev-list", "--objects", found.commit)
+    assert first.commit != found.commit
+
+
+def test_the_making_of_a_pack_says_how_far_it_is(repository: LocalRepository) -> None:
+    making = PackMaking()
+    list(stream_pack(read_repository(repository.path), making=making))
+    assert making.written == 100

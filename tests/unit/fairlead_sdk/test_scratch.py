@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def test_a_reading_that_is_given_up_leaves_nothing(
     place = tmp_path / "scratches"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
-    repository.write("new", b"content")
+    repository.write("new", os.urandom(300_000))
     scratch = Scratch()
     if moment == "before":
         scratch.close()

@@ -190,7 +190,8 @@ async def test_a_launch_that_broke_before_its_first_event_is_asked_for_again(
         Answer(lines=[documents.snapshot()], breaks=True),
     ).on("GET", EVENTS, Answer(lines=[documents.snapshot(), documents.exited()]))
     found = read_repository(repository.path)
-    events = [event async for event in launches.start(found, LaunchRequest())]
+    body = await launches.describe(found, LaunchRequest())
+    events = [event async for event in launches.start(found, body)]
     asked = script.asked("POST", "/v1/launches")
     assert len({one.headers["idempotency-key"] for one in asked}) == 1
     assert len({one.body for one in asked}) == 1
@@ -211,7 +212,8 @@ async def test_a_miss_is_answered_once_with_what_is_lacking(
     script.on("POST", "/v1/snapshots", Answer(status=201, document={"snapshot_id": "snp_1"}))
     sent: list[int] = []
     found = read_repository(repository.path)
-    async for _ in launches.start(found, LaunchRequest(), on_upload=sent.append):
+    body = await launches.describe(found, LaunchRequest())
+    async for _ in launches.start(found, body, on_upload=lambda size, written: sent.append(size)):
         await asyncio.sleep(0)
     uploads = script.asked("POST", "/v1/snapshots")
     assert [one.query for one in uploads] == [{"upload": "token"}]
@@ -229,8 +231,10 @@ async def test_a_refused_upload_ends_the_launch_with_that_error(
 ) -> None:
     lines = [documents.snapshot(), documents.miss()]
     script.on("POST", "/v1/launches", Answer(lines=lines, held=True))
-    script.on("POST", "/v1/snapshots", problem(400, "pack_invalid"))
+    script.on("POST", "/v1/snapshots", problem(413, "pack_too_large"))
     found = read_repository(repository.path)
+    body = await launches.describe(found, LaunchRequest())
     with pytest.raises(FairleadError) as caught:
-        _ = [event async for event in launches.start(found, LaunchRequest())]
-    assert caught.value.reason == "pack_invalid"
+        _ = [event async for event in launches.start(found, body)]
+    assert caught.value.reason == "pack_too_large"
+    assert len(script.asked("POST", "/v1/snapshots")) == 1

@@ -145,6 +145,25 @@ async def test_a_connection_that_takes_nothing_grants_nothing() -> None:
 
 
 @pytest.mark.asyncio
+async def test_no_credit_is_granted_before_the_bytes_are_written() -> None:
+    """A whole window comes at once, so that its first consumption alone is worth a grant."""
+    end = End(Side.ACCEPTOR)
+    task = end.start()
+    await turns()
+    end.wire.stall()
+    for _ in range(INITIAL_WINDOW // MAX_MESSAGE_BYTES):
+        end.port.give(bytes(MAX_MESSAGE_BYTES))
+    await turns()
+    assert list(end.port.sent) == ["ready"]
+    end.wire.go_on()
+    await turns()
+    assert list(end.port.sent) == ["ready", f"credit {INITIAL_WINDOW}"]
+    assert len(end.wire.written) == INITIAL_WINDOW
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+@pytest.mark.asyncio
 async def test_a_reset_of_the_peer_aborts_the_connection() -> None:
     end = End(Side.OPENER)
     task = end.start()

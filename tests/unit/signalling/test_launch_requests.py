@@ -11,17 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from signalling.execution import Command
-from signalling.launch_request import (
-    InvalidRequest,
-    LaunchRequest,
-    check_branch,
-    check_command,
-    check_key,
-    check_request,
-    check_source,
-    check_tips,
-)
+from signalling.launch_request import LaunchRequest, check_command, check_key, check_request
 from signalling.snapshot import Changes, Source, Tip
+from signalling.source_rules import InvalidRequest, check_branch, check_source, check_tips
 from tests.fakes.launch_room import COMMIT, OFFER, request
 
 SOURCE = Source(project="p", commit=COMMIT)

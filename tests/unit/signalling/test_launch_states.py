@@ -83,7 +83,8 @@ class Diagram(RuleBasedStateMachine):
 
     @rule()
     def make(self) -> None:
-        self.launch = self.launch.workspace_made("wsp", "main").sandbox_made("sbx", "process")
+        made = self.launch.workspace_made("wsp", commit="a" * 40, branch="main")
+        self.launch = made.sandbox_made("sbx", "process")
 
     @precondition(lambda self: self.launch.released_at is None)
     @rule()

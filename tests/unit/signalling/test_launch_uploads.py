@@ -46,10 +46,10 @@ def test_the_launch_goes_on_after_the_upload() -> None:
             launch_id, miss = await missed(room)
             assert miss.wanted == (COMMIT,)
             assert miss.expires_at == world.clock.now() + timedelta(seconds=120)
-            snapshot = await room.uploads.accept(
+            imported = await room.uploads.accept(
                 TENANT, miss.upload_token, (Tip("refs/heads/main", COMMIT),), chunks(b"PA", b"CK")
             )
-            assert snapshot.received_bytes == 4
+            assert imported.snapshot.received_bytes == 4
             events = await room.watch(launch_id)
             assert [e.type for e in events if e.type != "step"] == [
                 "snapshot",

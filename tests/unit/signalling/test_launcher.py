@@ -28,7 +28,8 @@ from signalling.launch_errors import (
     NoHost,
     TraceStoreAbsent,
 )
-from signalling.launch_request import InvalidRequest, LaunchRequest
+from signalling.launch_request import LaunchRequest
+from signalling.source_rules import InvalidRequest
 from tests.fakes.launch_room import OFFER, TENANT, World, echo, kinds, request, steps, told
 from tests.fakes.virtual_time import run, settle
 

@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from tests.fakes.checkouts import MemoryTrees
+from tests.fakes.checkouts import MemoryCare, MemoryTrees
+from tests.fakes.provisioner_cases import Room, room_with_commit
 from tests.fakes.virtual_time import run
-from tests.unit.workspace_provisioner.test_provisioner import Room, room_with_commit
 from workspace_provisioner.janitor import Janitor
+from workspace_provisioner.upkeep import Upkeep
 
 
 class SlicedTrees(MemoryTrees):
@@ -31,7 +32,8 @@ async def slices(*, building: bool) -> list[float]:
     """Return when each of three slices was deleted, in seconds after a release."""
     room: Room = await room_with_commit()
     trees = SlicedTrees()
-    janitor = Janitor(trees=trees, importer=room.importer)
+    upkeep = Upkeep(care=MemoryCare(), ledger=room.ledger, trees=trees)
+    janitor = Janitor(trees=trees, importer=room.importer, upkeep=upkeep)
     async with janitor.running(room.provisioner):
         await asyncio.sleep(1)
         if building:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from datetime import timedelta
 
 import pytest
 
-from chassis.errors import Unavailable
-from tests.fakes.checkouts import MemoryLedger, MemoryStores, MemoryTrees
-from tests.fakes.clock import FakeClock
-from workspace_provisioner import provisioner
-from workspace_provisioner.builder import Builder
+from tests.fakes.provisioner_cases import COMMIT, LEASE, TREE, Room, room_with_commit, source
+from workspace_provisioner import leases
 from workspace_provisioner.errors import (
     CheckoutFailed,
     HostFull,
@@ -22,108 +16,17 @@ from workspace_provisioner.errors import (
     WorkspaceNotFound,
     WorkspaceReleased,
 )
-from workspace_provisioner.importer import Importer
-from workspace_provisioner.provisioner import Limits, Provisioner
-from workspace_provisioner.sources import Changes, Source, Tip, checked_source
-from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, State, Workspace
-
-LEASE = timedelta(minutes=30)
-COMMIT, TREE = "a" * 40, "b" * 40
+from workspace_provisioner.sources import Changes
+from workspace_provisioner.workspaces import Miss, MissReason, State, Workspace
 
 pytestmark = pytest.mark.asyncio
 
 
-class AwayDirectory:
-    """A directory that cannot be reached."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    async def publish(self, snapshot: Snapshot) -> None:
-        self.asked += 1
-        raise Unavailable("away", reason="redis_unavailable")
-
-
-@dataclass
-class Room:
-    stores: MemoryStores = field(default_factory=MemoryStores)
-    trees: MemoryTrees = field(default_factory=MemoryTrees)
-    ledger: MemoryLedger = field(default_factory=MemoryLedger)
-    clock: FakeClock = field(default_factory=FakeClock)
-    directory: AwayDirectory = field(default_factory=AwayDirectory)
-    capacity: int = 10
-
-    def __post_init__(self) -> None:
-        builder = Builder(
-            stores=self.stores,
-            trees=self.trees,
-            ledger=self.ledger,
-            clock=self.clock,
-            reserve_bytes=1000,
-            on_discard=lambda: None,
-        )
-        self.provisioner = Provisioner(
-            builder=builder,
-            trees=self.trees,
-            ledger=self.ledger,
-            clock=self.clock,
-            secret=b"s",
-            limits=Limits(workspaces=self.capacity, builds=4),
-            on_discard=lambda: None,
-        )
-        self.importer = Importer(
-            stores=self.stores,
-            trees=self.trees,
-            directory=self.directory,
-            clock=self.clock,
-            secret=b"s",
-            uploads=2,
-            reserve_bytes=1000,
-        )
-
-    async def upload(self, source: Source) -> Snapshot:
-        async def chunks() -> AsyncIterator[bytes]:
-            yield b"12"
-            yield b"345"
-
-        return await self.importer.receive(source, (Tip("refs/heads/x", "d" * 40),), chunks())
-
-    async def ask(self, source: Source, key: str = "k", branch: str = "") -> Workspace | Miss:
-        return await self.provisioner.materialize(
-            idempotency_key=key, source=source, branch=branch, lease=LEASE
-        )
-
-    async def make(self, key: str = "k", tenant: str = "ada") -> Workspace:
-        made = await self.ask(source(tenant=tenant), key)
-        assert isinstance(made, Workspace)
-        return made
-
-
-def source(
-    tenant: str = "ada", commit: str = COMMIT, changes: Changes | None = None, branch: str = "main"
-) -> Source:
-    return checked_source(
-        tenant=tenant,
-        project="p",
-        object_format="",
-        commit=commit,
-        branch=branch,
-        digest="",
-        changes=changes,
-    )
-
-
-async def room_with_commit(capacity: int = 10) -> Room:
-    room = Room(capacity=capacity)
-    await room.upload(source())
-    return room
-
-
 async def test_misses_say_why_and_what_is_there() -> None:
     room = Room()
-    assert await room.ask(source()) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    assert await room.ask(source()) == Miss(MissReason.NO_BASE, (COMMIT,))
     bare = source(changes=Changes(TREE, b""))
-    assert await room.ask(bare) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT, TREE))
+    assert await room.ask(bare) == Miss(MissReason.NO_BASE, (COMMIT, TREE))
     await room.upload(source())
     tips = (COMMIT, "d" * 40)
     missed = await room.ask(source(commit="e" * 40))
@@ -135,7 +38,7 @@ async def test_misses_say_why_and_what_is_there() -> None:
 
 async def test_another_tenant_gets_nothing() -> None:
     room = await room_with_commit()
-    assert await room.ask(source(tenant="bob")) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    assert await room.ask(source(tenant="bob")) == Miss(MissReason.NO_BASE, (COMMIT,))
     made = await room.make()
     with pytest.raises(WorkspaceNotFound):
         await room.provisioner.get("bob", made.workspace_id)
@@ -150,9 +53,8 @@ async def test_missing_objects_take_the_promise_back() -> None:
     room.trees.lacking = True
     room.stores.damaged.add(source().key)
     assert await room.ask(source()) == Miss(MissReason.MISSING_OBJECTS, (COMMIT,))
-    assert not room.trees.staged
     room.trees.lacking = False
-    assert await room.ask(source()) == Miss(MissReason.UNKNOWN_PROJECT, (COMMIT,))
+    assert await room.ask(source()) == Miss(MissReason.NO_BASE, (COMMIT,))
     await room.upload(source())
     await room.make()
 
@@ -203,7 +105,7 @@ async def test_release_while_it_is_made_wins() -> None:
     assert await room.provisioner.release("ada", idempotency_key="k")
     with pytest.raises(WorkspaceReleased):
         await call
-    assert not room.trees.staged | room.trees.placed
+    assert not room.trees.placed
     with pytest.raises(WorkspaceReleased):
         await room.make()
     assert not await room.provisioner.release("ada", idempotency_key="k")
@@ -252,7 +154,7 @@ async def test_a_release_that_is_cancelled_leaves_no_build_behind() -> None:
         await call
     await asyncio.wait({release})
     assert room.provisioner.held() == 0
-    assert not room.trees.staged | room.trees.placed
+    assert not room.trees.placed
 
 
 async def test_a_key_for_something_else_while_it_is_made() -> None:
@@ -267,7 +169,7 @@ async def test_a_key_for_something_else_while_it_is_made() -> None:
 
 
 async def test_of_very_many_tombstones_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioner, "MOST_TOMBSTONES", 2)
+    monkeypatch.setattr(leases, "MOST_TOMBSTONES", 2)
     room = await room_with_commit()
     for key in "cab":
         room.clock.advance(1)
@@ -311,7 +213,7 @@ async def test_close_stops_builds_and_leaves_nothing() -> None:
         await call
     with pytest.raises(ProvisionerStopping):
         await room.make("other")
-    assert not room.trees.staged | room.trees.placed
+    assert not room.trees.placed
     assert not room.ledger.records
 
 
@@ -372,10 +274,8 @@ async def test_reconcile_keeps_only_what_is_whole() -> None:
     kept, lost = await room.make("kept"), await room.make("lost")
     room.trees.placed.remove(lost.workspace_id)
     room.trees.placed.add("wsp_" + "c" * 26)
-    room.trees.staged.add("wsp_" + "d" * 26)
     await room.provisioner.reconcile()
     assert room.trees.placed == {kept.workspace_id}
-    assert not room.trees.staged
     assert set(room.ledger.records) == {kept.workspace_id}
     assert (await room.make("lost")).workspace_id == lost.workspace_id
 

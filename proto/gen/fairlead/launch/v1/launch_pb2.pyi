@@ -826,6 +826,7 @@ class StepChanged(_message.Message):
     ELAPSED_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    FRESHNESS_FIELD_NUMBER: _builtins.int
     step: Global___Step.ValueType
     """The step."""
     state: Global___StepState.ValueType
@@ -840,6 +841,10 @@ class StepChanged(_message.Message):
     def failure(self) -> Global___Failure:
         """Why it failed; absent otherwise."""
 
+    @_builtins.property
+    def freshness(self) -> _snapshot_pb2.Freshness:
+        """How the upstream's tip was found; only when the workspace is done and the request asked for an upstream."""
+
     def __init__(
         self,
         *,
@@ -848,12 +853,15 @@ class StepChanged(_message.Message):
         elapsed: _duration_pb2.Duration | None = ...,
         failure: Global___Failure | None = ...,
         detail: _builtins.str = ...,
+        freshness: _snapshot_pb2.Freshness | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["elapsed", b"elapsed", "failure", b"failure"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__freshness: _TypeAlias = _typing.Literal["freshness"]  # noqa: Y015
+    _WhichOneofArgType__freshness: _TypeAlias = _typing.Literal["_freshness", b"_freshness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__freshness) -> _WhichOneofReturnType__freshness | None: ...
 
 Global___StepChanged: _TypeAlias = StepChanged  # noqa: Y015
 

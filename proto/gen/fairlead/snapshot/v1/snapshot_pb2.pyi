@@ -100,6 +100,7 @@ class Source(_message.Message):
     UPSTREAM_FIELD_NUMBER: _builtins.int
     NOTICED_FIELD_NUMBER: _builtins.int
     SUBMODULES_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The caller's name for the project, 1 to 200 characters; by default the id of the root commit."""
     object_format: _builtins.str
@@ -114,6 +115,8 @@ class Source(_message.Message):
     """
     submodules: _builtins.bool
     """Fetch and check out submodules; otherwise they are only reported."""
+    origin: _builtins.str
+    """What the client's `origin` says, as in Upstream.url: relative URLs of submodules start from it. May be empty."""
     @_builtins.property
     def changes(self) -> Global___Changes:
         """Uncommitted and untracked files; absent when the tree is clean or they stay at home."""
@@ -143,10 +146,11 @@ class Source(_message.Message):
         upstream: Global___Upstream | None = ...,
         noticed: _abc.Iterable[Global___MissReason.ValueType] | None = ...,
         submodules: _builtins.bool = ...,
+        origin: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "changes", b"changes", "commits", b"commits", "upstream", b"upstream"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "branch", b"branch", "changes", b"changes", "commit", b"commit", "commits", b"commits", "digest", b"digest", "noticed", b"noticed", "object_format", b"object_format", "project", b"project", "submodules", b"submodules", "upstream", b"upstream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "branch", b"branch", "changes", b"changes", "commit", b"commit", "commits", b"commits", "digest", b"digest", "noticed", b"noticed", "object_format", b"object_format", "origin", b"origin", "project", b"project", "submodules", b"submodules", "upstream", b"upstream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
     _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
@@ -201,7 +205,9 @@ class Upstream(_message.Message):
     BRANCH_FIELD_NUMBER: _builtins.int
     MAX_AGE_FIELD_NUMBER: _builtins.int
     url: _builtins.str
-    """`https://…` or `ssh://…`; what the client's `origin` says."""
+    """`https://…` or `ssh://…`, without credentials; what the client's `origin` says. `user@host:path` is written as
+    `ssh://user@host/~/path`.
+    """
     branch: _builtins.str
     """Branch whose tip is wanted, such as `main`."""
     @_builtins.property
@@ -356,7 +362,7 @@ class OpenUpload(_message.Message):
     """Token of the miss."""
     tips_only: _builtins.bool
     """Whether the pack holds the wanted commit's and the tips' own trees only; their history follows in another upload
-    with the same token, which stays good for it while the launch lasts.
+    with the same token, which stays good for it for an hour.
     """
     @_builtins.property
     def tips(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tip]:

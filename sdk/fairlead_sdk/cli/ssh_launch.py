@@ -1,0 +1,193 @@
+"""`fairlead launch --host`: the same over SSH, on a machine that has only sshd, git and Python."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+
+from fairlead_sdk.agent_start import start_agent
+from fairlead_sdk.cli.endings import ending_of
+from fairlead_sdk.cli.launch import LaunchChoices
+from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
+from fairlead_sdk.cli.ticks import Ticks
+from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.launches import Command
+from fairlead_sdk.records import Exit
+from fairlead_sdk.repository import SUBMODULES_STAY, Repository, read_repository
+from fairlead_sdk.scratch import Scratch
+from fairlead_sdk.ssh_address import SshAddress
+from fairlead_sdk.ssh_agent import AgentConnections
+from fairlead_sdk.ssh_host import AsyncSshHost, HostExecution, HostWorkspace, make_host_key
+
+
+def ssh_launch(choices: LaunchChoices, *, host: str, is_json: bool) -> int:
+    """Launch on a host, follow and give the exit status."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        scratch = Scratch()
+        interrupts.at_once = scratch.close
+        try:
+            address = SshAddress.read(host)
+            # The connection is there, or is made while git runs.
+            async with (
+                AgentConnections(address=address) as connections,
+                AsyncSshHost(host, connections=connections) as opened,
+            ):
+                repository = await asyncio.to_thread(
+                    read_repository, choices.path, clean=choices.leaves_changes, scratch=scratch
+                )
+                for warning in repository.warnings:
+                    if warning != SUBMODULES_STAY or not choices.submodules:
+                        terminal.warn(warning)
+                launch = _HostLaunch(
+                    host=opened,
+                    terminal=terminal,
+                    interrupts=interrupts,
+                    repository=repository,
+                    choices=choices,
+                )
+                return await launch.to_the_end()
+        finally:
+            scratch.close()
+
+    status = run(work, is_json=is_json)
+    start_agent(os.environ)
+    return status
+
+
+class _HostLaunch:
+    """One launch on a host, from the request to its exit status."""
+
+    def __init__(
+        self,
+        *,
+        host: AsyncSshHost,
+        terminal: Terminal,
+        interrupts: Interrupts,
+        repository: Repository,
+        choices: LaunchChoices,
+    ) -> None:
+        self._host = host
+        self._terminal = terminal
+        self._interrupts = interrupts
+        self._repository = repository
+        self._choices = choices
+        self._ticks = Ticks(terminal=terminal)
+        self._key = make_host_key()
+        self._sent = 0
+        self._signalling: asyncio.Future[None] | None = None
+
+    async def to_the_end(self) -> int:
+        """Launch and give the exit status; when it is left early, nothing is kept."""
+        keeps = False
+        try:
+            workspace = await self._host.materialize(
+                self._repository,
+                key=self._key,
+                branch=self._choices.branch,
+                from_=self._choices.from_,
+                submodules=self._choices.submodules,
+                on_miss=self._ticks.lacks,
+                on_upload=self._took_upload,
+            )
+            if self._sent:
+                self._ticks.uploaded(self._sent)
+            if workspace.freshness is not None:
+                self._ticks.fresh(workspace.freshness)
+            await self._tell("provisioned", {"workspace": workspace.document})
+            if not self._choices.command:
+                keeps = True
+                if not self._terminal.is_json:
+                    await self._terminal.text(workspace.workspace_id)
+                self._say_held(workspace)
+                await self._settle(wait=True)
+                return 0
+            exit_ = await self._run(workspace)
+            keeps = self._choices.keep
+            await self._ended(exit_, workspace)
+            await self._settle(wait=keeps)
+            return exit_.exit_code
+        finally:
+            if not keeps:
+                await asyncio.shield(self._host.give_up(self._key))
+
+    async def _settle(self, *, wait: bool) -> None:
+        if await self._host.settle(wait=wait):
+            self._terminal.say("the history was not sent whole; the next upload brings it.")
+
+    def _took_upload(self, sent: int, written: int | None) -> None:
+        self._sent = sent
+        self._ticks.upload(sent, written)
+
+    async def _run(self, workspace: HostWorkspace) -> Exit:
+        command = Command(
+            arguments=self._choices.command,
+            directory=self._repository.directory,
+            timeout=self._choices.timeout,
+        )
+        running = self._host.run(workspace.workspace_id, command, stays=self._choices.keep)
+        async with running as execution:
+            self._interrupts.instead = lambda: self._interrupt(execution)
+            try:
+                async for stream, content in execution.output():
+                    await self._output(stream, content)
+            finally:
+                self._interrupts.instead = None
+        if execution.exit is None:
+            raise AssertionError("an output ends with its exit, or raises")
+        return execution.exit
+
+    def _interrupt(self, execution: HostExecution) -> None:
+        """Send Ctrl-C on to the command; the second one leaves at once, which kills it."""
+        self._signalling = asyncio.ensure_future(_signalled(execution))
+
+    async def _output(self, stream: str, content: bytes) -> None:
+        if self._terminal.is_json:
+            text = base64.b64encode(content).decode("ascii")
+            await self._tell("output", {"stream": stream, "content": text})
+        else:
+            await self._terminal.output(STDERR if stream == "stderr" else STDOUT, content)
+
+    async def _ended(self, exit_: Exit, workspace: HostWorkspace) -> None:
+        await self._terminal.raw.drain()
+        sentence = ending_of(exit_)
+        if sentence:
+            self._terminal.say(sentence)
+        count = await self._count_changes(workspace)
+        kept = self._choices.keep
+        ending = {"reason": exit_.reason, "code": exit_.code, "signal": exit_.signal}
+        await self._tell("exited", {"exit": ending, "changed_files": count, "discarded": not kept})
+        if kept:
+            self._say_held(await self._host.workspace(workspace.workspace_id))
+        elif count:
+            files = "1 changed file was" if count == 1 else f"{count} changed files were"
+            self._terminal.warn(f"{files} discarded with the workspace; --keep keeps it.")
+
+    async def _count_changes(self, workspace: HostWorkspace) -> int | None:
+        with contextlib.suppress(FairleadError):
+            found = await self._host.workspace(workspace.workspace_id, count_changes=True)
+            count = found.document.get("changed_files")
+            return count if isinstance(count, int) else None
+        return None
+
+    def _say_held(self, workspace: HostWorkspace) -> None:
+        until = workspace.expires_at
+        if until is not None:
+            self._terminal.say(
+                f"{self._host.address.destination}:{workspace.path} is held until"
+                f" {until.astimezone():%H:%M:%S}."
+            )
+
+    async def _tell(self, name: str, fields: Mapping[str, object]) -> None:
+        if self._terminal.is_json:
+            await self._terminal.document({"type": name, name: fields})
+
+
+async def _signalled(execution: HostExecution) -> None:
+    with contextlib.suppress(FairleadError):
+        await execution.signal(signal.SIGINT)

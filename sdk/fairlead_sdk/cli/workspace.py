@@ -1,0 +1,239 @@
+"""`fairlead workspace`: git checkouts on a host, made of the repository here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.terminal import Terminal, colours_on
+from fairlead_sdk.cli.ticks import Ticks, shown_seconds
+from fairlead_sdk.errors import InvalidArgument, WorkspaceNotFound
+from fairlead_sdk.repository import read_repository
+from fairlead_sdk.scratch import Scratch
+from fairlead_sdk.workspace_records import WorkspaceRecord
+
+if TYPE_CHECKING:
+    from fairlead_sdk.fairlead import AsyncFairlead
+    from fairlead_sdk.workspaces import WorkspaceRequest
+
+_WHOLE_ID = re.compile(r"wsp_[a-z2-7]{26}")
+_LISTED = 1000
+
+
+def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) -> int:
+    """Make a workspace of the repository around `path`."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        scratch = Scratch()
+        interrupts.at_once = scratch.close
+        ticks = Ticks(terminal=terminal)
+        try:
+            # Uncommitted changes belong to the commit here, not to another's tip.
+            repository = await asyncio.to_thread(
+                read_repository, path, clean=clean or bool(request.from_), scratch=scratch
+            )
+            for warning in repository.warnings:
+                terminal.warn(warning)
+            async with AsyncFairlead() as client:
+                made = await client.workspaces.materialize(
+                    repository, request, on_miss=ticks.lacks, on_upload=ticks.upload
+                )
+        finally:
+            scratch.close()
+        if made.freshness is not None:
+            ticks.fresh(made.freshness)
+        if made.lfs_pointers:
+            terminal.warn(f"{made.lfs_pointers} files are LFS pointers; their contents stay home.")
+        await _tell(terminal, made)
+        return 0
+
+    return run(work, is_json=is_json)
+
+
+def ls(*, is_json: bool) -> int:
+    """List workspaces."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await client.workspaces.list(limit=_LISTED)
+        if terminal.is_json:
+            await terminal.document({"workspaces": [each.document for each in found]})
+        elif found:
+            await terminal.text(_table(found))
+        else:
+            terminal.say("there are no workspaces; `fairlead workspace create` makes one.")
+
+    return _run(work, is_json=is_json)
+
+
+def show(workspace: str, *, is_json: bool) -> int:
+    """Show one workspace."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await find_workspace(client, workspace)
+        shown = await client.workspaces.get(found.workspace_id, count_changes=True)
+        if terminal.is_json:
+            await terminal.document(shown.document)
+        else:
+            await terminal.text(_facts(shown))
+
+    return _run(work, is_json=is_json)
+
+
+def fork(workspace: str, *, name: str, branch: str, lease: float | None, is_json: bool) -> int:
+    """Copy a workspace."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await find_workspace(client, workspace)
+        made = await client.workspaces.fork(
+            found.workspace_id, name=name, branch=branch, lease=lease
+        )
+        await _tell(terminal, made)
+
+    return _run(work, is_json=is_json)
+
+
+def rename(workspace: str, name: str, *, is_json: bool) -> int:
+    """Give a workspace another name."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await find_workspace(client, workspace)
+        renamed = await client.workspaces.rename(found.workspace_id, name)
+        if terminal.is_json:
+            await terminal.document(renamed.document)
+        named = f"is called {renamed.name}" if renamed.name else "has no name"
+        terminal.say(f"{renamed.workspace_id} {named}.")
+
+    return _run(work, is_json=is_json)
+
+
+def renew(workspace: str, *, lease: float | None, is_json: bool) -> int:
+    """Hold a workspace for longer."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await find_workspace(client, workspace)
+        renewed = await client.workspaces.renew(found.workspace_id, lease=lease)
+        if terminal.is_json:
+            await terminal.document(renewed.document)
+        terminal.say(_held(renewed))
+
+    return _run(work, is_json=is_json)
+
+
+def rm(workspaces: Sequence[str], *, force: bool, is_json: bool) -> int:
+    """Give workspaces back."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = [await find_workspace(client, text) for text in workspaces]
+        for each in found:
+            released = await client.workspaces.delete(each.workspace_id, force=force)
+            if terminal.is_json:
+                await terminal.document({"workspace_id": each.workspace_id, "released": released})
+            again = "" if released else " already"
+            terminal.say(f"{each.workspace_id} is given back{again}.")
+
+    return _run(work, is_json=is_json)
+
+
+async def find_workspace(client: AsyncFairlead, text: str) -> WorkspaceRecord:
+    """Find the workspace of that id or name, or whose id begins with `text`, with or without
+    `wsp_`.
+    """
+    if _WHOLE_ID.fullmatch(text):
+        return await client.workspaces.get(text)
+    listed = await client.workspaces.list(limit=_LISTED) if text else ()
+    prefix = text if text.startswith("wsp_") else f"wsp_{text}"
+    named = [each for each in listed if each.name == text]
+    found = named or [each for each in listed if each.workspace_id.startswith(prefix)]
+    if len(found) > 1:
+        meant = "are called" if named else "begin with"
+        raise InvalidArgument(
+            f"{len(found)} workspaces {meant} {text}.",
+            reason="workspace_ambiguous",
+            remedy="Give the id: fairlead workspace ls",
+        )
+    if not found:
+        raise WorkspaceNotFound(
+            f"No workspace is called {text!r} or begins with it.",
+            reason="workspace_not_found",
+            remedy="fairlead workspace ls",
+        )
+    return found[0]
+
+
+def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json: bool) -> int:
+    async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        async with AsyncFairlead() as client:
+            await work(client, terminal)
+        return 0
+
+    return run(connected, is_json=is_json)
+
+
+async def _tell(terminal: Terminal, made: WorkspaceRecord) -> None:
+    if terminal.is_json:
+        await terminal.document(made.document)
+        return
+    await terminal.text(made.workspace_id)
+    terminal.say(_held(made))
+
+
+def _held(workspace: WorkspaceRecord) -> str:
+    until = workspace.expires_at.astimezone().strftime("%H:%M:%S")
+    return f"{workspace.name or workspace.workspace_id} is held until {until}."
+
+
+def _facts(workspace: WorkspaceRecord) -> str:
+    changed = workspace.changed_files
+    facts = {
+        "workspace": workspace.workspace_id,
+        "name": workspace.name,
+        "state": workspace.state,
+        "project": workspace.project,
+        "branch": workspace.branch or "none: HEAD is detached",
+        "commit": workspace.commit,
+        "changed": "" if changed is None else f"{changed} file{'' if changed == 1 else 's'}",
+        "made by": workspace.rung,
+        "host": workspace.host_id,
+        "held": workspace.expires_at.astimezone().strftime("until %Y-%m-%d %H:%M:%S"),
+    }
+    return "\n".join(f"{name:<10} {value}" for name, value in facts.items() if value)
+
+
+def _table(workspaces: Sequence[WorkspaceRecord]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    now = datetime.now(UTC)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("WORKSPACE", "NAME", "BRANCH", "COMMIT", "AGE", "HELD FOR"):
+        table.add_column(title, no_wrap=True, overflow="fold")
+    for each in workspaces:
+        table.add_row(
+            each.workspace_id,
+            each.name,
+            each.branch,
+            each.commit[:12],
+            shown_seconds(max(0.0, (now - each.created_at).total_seconds())),
+            shown_seconds(max(0.0, (each.expires_at - now).total_seconds())),
+        )
+    is_coloured = colours_on(sys.stdout)
+    console = Console(
+        width=shutil.get_terminal_size((160, 24)).columns,
+        force_terminal=is_coloured,
+        no_color=not is_coloured,
+        highlight=False,
+        markup=False,
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

@@ -1,0 +1,41 @@
+"""What goes wrong between a client and a front door, whichever library carries it."""
+
+from __future__ import annotations
+
+from fairlead_sdk.errors import MeshUnavailable
+
+
+def unreachable(url: str) -> MeshUnavailable:
+    """Nobody answers there."""
+    return MeshUnavailable(
+        f"Nothing answers at {url}.",
+        reason="mesh_unreachable",
+        remedy="Start the stack with `fairlead up`, or point FAIRLEAD_URL at one.",
+    )
+
+
+def silent(url: str) -> MeshUnavailable:
+    """It takes too long."""
+    return MeshUnavailable(
+        f"The front door at {url} does not answer in time.",
+        reason="mesh_silent",
+        remedy="`fairlead doctor` shows what is wrong.",
+    )
+
+
+def broken(url: str) -> MeshUnavailable:
+    """The connection ended in the middle."""
+    return MeshUnavailable(
+        f"The connection to {url} broke.",
+        reason="connection_lost",
+        remedy="Try again; `fairlead doctor` shows what is wrong.",
+    )
+
+
+def no_address(url: str) -> MeshUnavailable:
+    """The URL is none."""
+    return MeshUnavailable(
+        f"{url} is not an address.",
+        reason="url_invalid",
+        remedy="Set FAIRLEAD_URL to something like http://127.0.0.1:7300.",
+    )

@@ -1,0 +1,126 @@
+"""Files that survive: drafts, fsync and rename, each directory told too."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class FileDisk:
+    """The disk of this machine; see ports.Disk."""
+
+    def write_whole(self, path: Path, content: bytes) -> None:
+        draft = _draft(path)
+        try:
+            _write(draft, content, durably=True)
+            draft.rename(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        self.sync_directory(path.parent)
+
+    def make_exclusive(self, path: Path, content: bytes) -> bool:
+        try:
+            return _link_whole(path, content)
+        except FileNotFoundError:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _link_whole(path, content)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> bool:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, path: Path) -> bytes | None:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            return file.readall()
+
+    def names(self, path: Path) -> list[str]:
+        with suppress(FileNotFoundError):
+            return os.listdir(path)
+        return []
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_all(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if _LIBC.syncfs(descriptor) != 0:
+                error = ctypes.get_errno()
+                raise OSError(error, os.strerror(error), str(path))
+        finally:
+            os.close(descriptor)
+
+
+def boot_id() -> str:
+    """Return what names this boot of the machine; see random(4)."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+
+
+def _link_whole(path: Path, content: bytes) -> bool:
+    """Give a file its name when it is whole; False when the name is taken."""
+    try:
+        # Without a name until then, so nothing is left of it when the process is killed.
+        descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
+            raise
+        return _link_draft(path, content)
+    try:
+        os.write(descriptor, content)
+        # With any descriptor Python calls linkat(2), which follows the link of /proc; see open(2).
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+    except FileExistsError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _link_draft(path: Path, content: bytes) -> bool:
+    """Do the same where the file system has no files without a name."""
+    draft = _draft(path)
+    _write(draft, content, durably=False)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink()
+    return True
+
+
+def _write(path: Path, content: bytes, *, durably: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        if durably:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,89 @@
+"""Decides whether a source can be made from what is here, and takes the commits in that came along
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from workspace_provisioner.errors import CheckoutFailed, SnapshotIncomplete
+from workspace_provisioner.importer import Importer
+from workspace_provisioner.ports import Stores
+from workspace_provisioner.sources import Commits, Source
+from workspace_provisioner.workspaces import Miss, MissReason, miss_without_commit
+
+
+class Gate:
+    """Lets a commit through that is reachable from the tenant's durable tips of the project."""
+
+    def __init__(self, *, stores: Stores, importer: Importer) -> None:
+        self._stores = stores
+        self._importer = importer
+
+    async def check(self, source: Source) -> Miss | None:
+        """Say what is lacking, or None; warm, the answer comes from memory.
+
+        Commits that travel with the source are taken in first, as an upload would be. Raises
+        PackInvalid, PackTooLarge, HostFull, StoreLocked and StorageUnavailable.
+        """
+        reason = await self._stores.lack(source.key, source.commit)
+        if reason and source.commits and await self._take_in(source, source.commits):
+            reason = await self._stores.lack(source.key, source.commit)
+        if reason is not None:
+            return await self.miss(source, reason)
+        changes = source.changes
+        if (
+            changes
+            and not changes.pack
+            and not await self._stores.knows_tree(source.key, changes.tree)
+        ):
+            return await self._without_changes(source, changes.tree)
+        return None
+
+    async def _take_in(self, source: Source, commits: Commits) -> bool:
+        """Take commits in; False when they do not connect with what is here."""
+        for base in commits.against:
+            if await self._stores.lack(source.key, base) is not None:
+                return False
+        # The changes go their own way, with the request or with an upload.
+        bare = replace(source, changes=None, commits=None)
+        try:
+            await self._importer.receive(bare, (), _once(commits.pack))
+        except SnapshotIncomplete:
+            return False
+        return True
+
+    async def miss(self, source: Source, reason: MissReason) -> Miss:
+        """Say that the commit is lacking, and the newest tips that there are."""
+        tips = await self._stores.tips(source.key)
+        return miss_without_commit(source, reason, tips)
+
+    async def distrust(self, source: Source) -> Miss | None:
+        """Look at the store again after something that was made from it no longer fits; None when
+        the commit is here all the same.
+        """
+        lack = await self._stores.lack(source.key, source.commit, again=True)
+        return None if lack is None else await self.miss(source, lack)
+
+    async def lacking(self, source: Source) -> Miss:
+        """Say what is lacking after a checkout did not find an object: changes that came
+        incomplete, or what the store has lost. Raises CheckoutFailed when it is neither.
+        """
+        changes = source.changes
+        if await self._stores.doubt(source.key):
+            return await self.miss(source, MissReason.MISSING_OBJECTS)
+        lack = await self._stores.lack(source.key, source.commit)
+        if lack is not None:
+            return await self.miss(source, lack)
+        if changes is None or not changes.pack:
+            raise CheckoutFailed("reading objects")
+        return await self._without_changes(source, changes.tree)
+
+    async def _without_changes(self, source: Source, tree: str) -> Miss:
+        tips = await self._stores.tips(source.key)
+        return Miss(MissReason.UNKNOWN_CHANGES, (tree,), tips)
+
+
+async def _once(pack: bytes) -> AsyncIterator[bytes]:
+    yield pack

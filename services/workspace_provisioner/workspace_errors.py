@@ -1,0 +1,94 @@
+"""Why a workspace is refused, or kept: names, branches, shares, and work that would be lost."""
+
+from __future__ import annotations
+
+from chassis.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+)
+
+
+class NameInvalid(InvalidArgument):
+    """The name cannot be a workspace's name."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The name of the workspace is not 1 to 64 of a-z, 0-9, '.', '_' and '-', the first one "
+            "a letter or digit.",
+            reason="name_invalid",
+            remedy="Choose a name such as 'fix-login', or none.",
+            fields={"field": "name"},
+        )
+
+
+class WorkspaceExists(AlreadyExists):
+    """Another workspace of the project has the name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"There is a workspace with the name '{name}' already.",
+            reason="workspace_exists",
+            remedy="Choose another name, or release that workspace.",
+            fields={"name": name},
+        )
+
+
+class BranchInUse(AlreadyExists):
+    """Another workspace of the project claims the branch, or it holds other commits."""
+
+    def __init__(self, branch: str) -> None:
+        super().__init__(
+            f"The branch '{branch}' is in use; it stays as it is.",
+            reason="branch_in_use",
+            remedy="Choose another branch, or release the workspace that has it.",
+            fields={"branch": branch},
+        )
+
+
+class QuotaExceeded(ResourceExhausted):
+    """The tenant holds its share of the host."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The tenant holds {limit} workspaces on this host, its whole share.",
+            reason="quota",
+            remedy="Release workspaces that are not needed any more, or try another host.",
+            fields={"limit": str(limit)},
+        )
+
+
+class ForkFailed(FailedPrecondition):
+    """The workspace cannot be copied as it was asked for."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            f"The workspace cannot be forked: {detail}.",
+            reason="fork_failed",
+            remedy="Look at the workspace with `git status`, or fork it without a branch.",
+        )
+
+
+class WorkspaceDirty(FailedPrecondition):
+    """Files differ from the workspace's HEAD, and a checked release must not lose them."""
+
+    def __init__(self, workspace_id: str) -> None:
+        super().__init__(
+            "The workspace has changes that are not committed.",
+            reason="workspace_dirty",
+            remedy="Commit and push them, or release it by force.",
+            fields={"workspace_id": workspace_id},
+        )
+
+
+class WorkspaceUnpushed(FailedPrecondition):
+    """Commits are in the workspace alone, or it cannot be told whether they are."""
+
+    def __init__(self, workspace_id: str, detail: str) -> None:
+        super().__init__(
+            f"The workspace may be the only place of some work: {detail}.",
+            reason="workspace_unpushed",
+            remedy="Push its branches, or release it by force.",
+            fields={"workspace_id": workspace_id},
+        )

@@ -1,0 +1,39 @@
+"""Fixtures that the suites of origins share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.git_client import GitClient, run_git
+from tests.https_git import HttpsGitServer, https_git_server
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[HttpsGitServer]:
+    with https_git_server(tmp_path / "https") as server:
+        yield server
+
+
+@pytest.fixture
+def team(tmp_path: Path, https: HttpsGitServer) -> GitClient:
+    """A colleague, whose pushes the server has at once."""
+    found = GitClient(tmp_path / "team")
+    for number in range(40):
+        found.write(f"d{number % 4}/f{number}", f"line {number}\n".encode() * 50)
+        found.commit(f"commit {number}")
+    run_git(https.root, "clone", "-q", "--bare", str(found.path), "project.git")
+    return found
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, team: GitClient) -> GitClient:
+    """A clone from some time ago, with a commit of its own."""
+    found = GitClient(tmp_path / "laptop")
+    found.git("fetch", "-q", str(team.path), "main")
+    found.git("reset", "-q", "--hard", "FETCH_HEAD~5")
+    found.write("mine", b"not pushed\n")
+    found.commit("mine")
+    return found

@@ -1,0 +1,135 @@
+"""The disk port: whole files, exclusive names, and what a power cut takes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.disk import PowerCutDisk
+from workspace_provisioner.file_disk import FileDisk, boot_id
+from workspace_provisioner.ports import Disk
+
+MAKERS: list[Callable[[Path], Disk]] = [lambda root: FileDisk(), PowerCutDisk]
+
+
+@pytest.fixture(params=MAKERS, ids=["files", "power cut"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    made: Disk = request.param(tmp_path)
+    return made
+
+
+def test_a_file_is_replaced_as_a_whole(disk: Disk, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert disk.read(path) is None
+    disk.write_whole(path, b"old")
+    disk.write_whole(path, b"new" * 100_000)
+    assert disk.read(path) == b"new" * 100_000
+    assert disk.names(tmp_path) == ["file"]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_exclusive_name_has_one_winner_and_is_never_half(disk: Disk, tmp_path: Path) -> None:
+    path = tmp_path / "a/b/claim"
+    path.parent.mkdir(parents=True)
+    barrier, won = threading.Barrier(8), []
+
+    def take(content: bytes) -> None:
+        barrier.wait()
+        if disk.make_exclusive(path, content):
+            won.append(content)
+
+    threads = [threading.Thread(target=take, args=(b"%d" % each * 1000,)) for each in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert disk.read(path) == won[0]
+    assert disk.names(path.parent) == ["claim"]
+    assert not disk.make_exclusive(path, b"late")
+    assert disk.read(path) == won[0]
+    assert disk.remove(path)
+    assert not disk.remove(path)
+    assert disk.make_exclusive(path, b"late")
+
+
+def test_an_exclusive_name_makes_its_directories(disk: Disk, tmp_path: Path) -> None:
+    assert disk.make_exclusive(tmp_path / "x/y/z", b"1")
+    assert disk.read(tmp_path / "x/y/z") == b"1"
+    assert disk.names(tmp_path / "nothing") == []
+
+
+def test_a_link_is_not_read(disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.symlink("secret", tmp_path / "link")
+    with pytest.raises(OSError, match="symbolic"):
+        disk.read(tmp_path / "link")
+    assert not disk.make_exclusive(tmp_path / "link", b"x")
+
+
+def test_without_files_that_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems have no O_TMPFILE."""
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)
+    disk = FileDisk()
+    assert disk.make_exclusive(tmp_path / "claim", b"1")
+    assert not disk.make_exclusive(tmp_path / "claim", b"2")
+    assert disk.names(tmp_path) == ["claim"]
+    assert disk.read(tmp_path / "claim") == b"1"
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FileDisk()
+    path = tmp_path / "file"
+    disk.write_whole(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            disk.write_whole(path, b"new")
+    assert disk.read(path) == b"old"
+    assert disk.names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("names_stay", [False, True])
+def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path, names_stay: bool) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    disk = PowerCutDisk(root)
+    disk.write_whole(root / "kept", b"1")
+    disk.write_whole(root / "kept", b"2")
+    assert disk.make_exclusive(root / "claims/one", b"claim")
+    (root / "written").write_bytes(b"without fsync")
+    disk.write_whole(root / "removed", b"3")
+    disk.remove(root / "removed")
+    disk.write_whole(root / "old", b"4")
+    disk.rename(root / "old", root / "new")
+    disk.cut(names_stay=names_stay)
+    assert disk.read(root / "kept") == b"2"
+    if names_stay:
+        assert sorted(disk.names(root)) == ["claims", "kept", "new", "written"]
+        assert disk.read(root / "written") == disk.read(root / "claims/one") == b""
+    else:
+        # The last flush of the directory took all its names along, and not those below it.
+        assert sorted(disk.names(root)) == ["claims", "kept", "old", "written"]
+        assert disk.names(root / "claims") == []
+        assert disk.read(root / "written") == b""
+        assert disk.read(root / "old") == b"4"
+    disk.write_whole(root / "after", b"5")
+    disk.sync_all(root)
+    disk.cut()
+    assert disk.read(root / "after") == b"5"
+
+
+def test_a_boot_has_one_name() -> None:
+    assert boot_id() == boot_id()
+    assert len(boot_id()) == 36

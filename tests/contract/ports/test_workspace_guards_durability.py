@@ -1,0 +1,150 @@
+"""What is said to be on the disk was flushed before it was said: by the real disk, and by everyone
+who says so.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.disk import PowerCutDisk
+from tests.fakes.git_client import GitClient
+from tests.fakes.provisioner_room import open_layered_room
+from workspace_provisioner import file_disk
+from workspace_provisioner.file_disk import FileDisk, boot_id
+from workspace_provisioner.file_work import FileWork
+from workspace_provisioner.ledger_files import LedgerFiles
+from workspace_provisioner.sources import ObjectFormat, ProjectKey
+from workspace_provisioner.template_records import READY, read_ready
+from workspace_provisioner.templates import template_id
+from workspace_provisioner.workspaces import State, Workspace
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+class Flushes:
+    """What was flushed with fsync, in order: a file with its size, or a directory with its names.
+
+    It looks through the descriptor, as the kernel does.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, int | frozenset[str]]] = []
+        self._fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def fsync(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            self.seen.append((found.st_ino, frozenset(os.listdir(descriptor))))
+        else:
+            self.seen.append((found.st_ino, found.st_size))
+        self._fsync(descriptor)
+
+
+def test_a_file_is_flushed_before_its_name_and_the_name_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = Flushes(monkeypatch)
+    FileDisk().write_whole(tmp_path / "file", b"content")
+    file, directory = (tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino
+    assert flushes.seen == [(file, 7), (directory, frozenset(("file",)))]
+
+
+def test_a_directory_is_flushed_when_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    flushes = Flushes(monkeypatch)
+    FileDisk().sync_directory(tmp_path)
+    assert flushes.seen == [(tmp_path.stat().st_ino, frozenset(("file",)))]
+
+
+class FileSystem:
+    """The part of the C library that flushes a file system; it can refuse to."""
+
+    def __init__(self, answer: int) -> None:
+        self.answer = answer
+        self.flushed: list[int] = []
+
+    def syncfs(self, descriptor: int) -> int:
+        self.flushed.append(os.fstat(descriptor).st_ino)
+        return self.answer
+
+
+def test_a_whole_file_system_is_flushed_or_the_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, broken = FileSystem(0), FileSystem(-1)
+    monkeypatch.setattr(file_disk, "_LIBC", sound)
+    FileDisk().sync_all(tmp_path)
+    assert sound.flushed == [tmp_path.stat().st_ino]
+    monkeypatch.setattr(file_disk, "_LIBC", broken)
+    with pytest.raises(OSError, match=str(tmp_path)):
+        FileDisk().sync_all(tmp_path)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("names_stay", [False, True], ids=["names lost", "names stay"])
+async def test_a_workspace_that_is_kept_after_a_power_cut_has_its_files(
+    tmp_path: Path, names_stay: bool
+) -> None:
+    root = tmp_path / "host"
+    records, tree = root / "records", root / "tree"
+    records.mkdir(parents=True)
+    disk = PowerCutDisk(root)
+    made = Workspace(
+        workspace_id="wsp_" + "a" * 26,
+        tenant="ada",
+        state=State.PROVISIONED,
+        project="project",
+        object_format="sha1",
+        commit="c" * 40,
+        branch="main",
+        changes_tree="",
+        has_submodules=False,
+        created_at=NOW,
+        expires_at=NOW + timedelta(minutes=30),
+    )
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        files = FileWork(executor=executor)
+        ledger = LedgerFiles(directory=records, disk=disk, files=files, boot="boot 1")
+        await ledger.load()
+        tree.mkdir()
+        (tree / "file").write_bytes(b"content")  # written as git does, without a flush
+        await ledger.put(made)
+        await ledger.flush()
+        disk.cut(names_stay=names_stay)
+        after = LedgerFiles(directory=records, disk=disk, files=files, boot="boot 2")
+        await after.load()
+        assert after.get(made.workspace_id) == made
+        assert (tree / "file").read_bytes() == b"content"
+
+
+@pytest.mark.asyncio
+async def test_a_template_that_could_not_be_flushed_is_good_for_this_boot_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = GitClient(tmp_path / "laptop")
+    client.write("file", b"content\n")
+    client.commit()
+    name = template_id(ProjectKey("ada", "project", ObjectFormat.SHA1), client.head())
+    async with open_layered_room(tmp_path / "host") as room:
+        ready = room.layout.templates / name / READY
+
+        def flush(self: FileDisk, path: Path) -> None:
+            if ready.exists():
+                raise OSError("the disk does not answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(FileDisk, "sync_all", flush)
+            await room.upload(client)
+            await room.preparations.finished()
+        found = read_ready(ready.parent)
+        assert found is not None
+        assert found[1] == boot_id()

@@ -1,0 +1,176 @@
+"""`fairlead launch --host` as a program of its own: output, exit status, Ctrl-C, what is told."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead_sdk.agent_client import dial
+from tests.eventually import eventually
+from tests.fakes.local_repository import LocalRepository
+from tests.openssh import OpenSshServer
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(server: OpenSshServer, repository: LocalRepository, root: Path) -> Cli:
+    """`fairlead launch --host` to its end, in the repository."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*launch(server, root), *arguments],
+            cwd=repository.path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
+def launch(server: OpenSshServer, root: Path) -> list[str]:
+    return [sys.executable, "-m", "fairlead_sdk", "launch", "--host", server.address(root)]
+
+
+def held(root: Path) -> list[str]:
+    return os.listdir(root / "trees")
+
+
+def test_output_and_exit_status_are_the_commands(cli: Cli, root: Path) -> None:
+    ended = cli("sub", "--", "sh", "-c", "cat file ../README; echo oops >&2; touch made; exit 5")
+    assert ended.returncode == 5, ended.stderr
+    assert ended.stdout == "below\nchanged\n"
+    assert "oops\n" in ended.stderr
+    assert "the host does not have this project yet" in ended.stderr
+    assert "1 changed file was discarded with the workspace; --keep keeps it." in ended.stderr
+    assert held(root) == []
+
+
+def test_keep_holds_the_workspace_and_json_tells_everything(cli: Cli, root: Path) -> None:
+    ended = cli("--keep", "-o", "json", "--", "sh", "-c", "echo out; kill -9 $$")
+    assert ended.returncode == 128 + signal.SIGKILL
+    events = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [event["type"] for event in events] == ["provisioned", "output", "exited"]
+    workspace = events[0]["provisioned"]["workspace"]
+    assert base64.b64decode(events[1]["output"]["content"]) == b"out\n"
+    assert events[2]["exited"]["exit"] == {"reason": "signalled", "code": None, "signal": 9}
+    assert events[2]["exited"]["discarded"] is False
+    assert held(root) == [workspace["workspace_id"]]
+
+
+def test_without_a_command_the_workspace_is_held_and_named(cli: Cli, root: Path) -> None:
+    ended = cli()
+    assert ended.returncode == 0
+    assert held(root) == [ended.stdout.strip()]
+    assert f"{root}/trees/{ended.stdout.strip()} is held until" in ended.stderr
+
+
+def test_ctrl_c_reaches_the_command_and_its_group(
+    server: OpenSshServer, repository: LocalRepository, root: Path
+) -> None:
+    script = "trap 'echo caught; exit 7' INT; echo ready; sleep 1000 & wait"
+    process = subprocess.Popen(
+        [*launch(server, root), "--", "sh", "-c", script],
+        cwd=repository.path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.read() == "caught\n"
+    assert process.wait() == 7
+    process.stdout.close()
+    assert held(root) == []
+
+
+def test_sigterm_gives_the_workspace_back(
+    server: OpenSshServer, repository: LocalRepository, root: Path
+) -> None:
+    process = subprocess.Popen(
+        [*launch(server, root), "--", "sh", "-c", "echo ready; sleep 1000"],
+        cwd=repository.path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.wait() == 128 + signal.SIGTERM
+    process.stdout.close()
+    assert held(root) == []
+
+
+def test_a_connection_that_breaks_is_one_sentence_with_a_remedy(
+    server: OpenSshServer, repository: LocalRepository, root: Path
+) -> None:
+    process = subprocess.Popen(
+        [*launch(server, root), "--", "sh", "-c", "echo ready; sleep 1000"],
+        cwd=repository.path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    server.hang_up()
+    _, complaint = process.communicate()
+    assert process.returncode == 69
+    last = complaint.splitlines()[-2:]
+    assert last[0].startswith("fairlead: The connection to ")
+    assert last[1] == "  remedy: Try again."
+
+
+def test_what_the_user_gets_wrong_is_told(cli: Cli, tmp_path: Path) -> None:
+    assert cli("--timing", "--", "true").returncode == 2
+    assert cli(str(tmp_path), "--", "true").returncode == 1
+    wrong = cli("--host", "ssh://box", "--", "true")
+    assert wrong.returncode == 1
+    assert "is no address of a host" in wrong.stderr
+    away = cli("--host", f"ssh://127.0.0.1:1{tmp_path}", "--", "true")
+    assert away.returncode == 69
+    assert "cannot be reached" in away.stderr
+
+
+@pytest.mark.asyncio
+async def test_the_agent_keeps_the_connection_for_the_next_launch(
+    server: OpenSshServer, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="fla-") as directory:
+        monkeypatch.delenv("FAIRLEAD_AGENT")
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        assert cli("--", "cat", "README").stdout == "changed\n"
+
+        async def there() -> bool:
+            plug = dial(os.environ, "status")
+            if plug is not None:
+                plug.close()
+            return plug is not None
+
+        await eventually(there)
+        try:
+            sessions = []
+            for _ in range(3):
+                ended = await asyncio.to_thread(cli, "--", "sh", "-c", "cat README; exit 3")
+                assert (ended.stdout, ended.returncode) == ("changed\n", 3)
+                sessions += [each.pid for each in server.sessions()]
+            assert len(sessions) == 3
+            assert len(set(sessions)) == 1
+            server.hang_up()
+            ended = await asyncio.to_thread(cli, "--", "true")
+            assert ended.returncode == 0
+        finally:
+            stopping = [sys.executable, "-m", "fairlead_sdk", "agent", "--stop"]
+            await asyncio.to_thread(subprocess.run, stopping, check=True, capture_output=True)
