@@ -82,29 +82,44 @@ class GrpcWorkspaces:
             else to_order(order, tenant, overlay=host.overlay, with_source=False),
         )
 
+        # gRPC may go on reading its request iterator after the call has ended. What it reads is a
+        # queue, so that nobody reads `chunks` any more when this returns.
+        waiting: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=1)
+
         async def frames() -> AsyncIterator[pb.ImportSnapshotRequest]:
             yield pb.ImportSnapshotRequest(open=opening)
+            while (piece := await waiting.get()) is not None:
+                yield pb.ImportSnapshotRequest(chunk=piece)
+
+        async def feed() -> None:
             try:
                 async for chunk in chunks:
                     for start in range(0, len(chunk), _CHUNK_BYTES):
-                        piece = chunk[start : start + _CHUNK_BYTES]
-                        yield pb.ImportSnapshotRequest(chunk=piece)
+                        await waiting.put(chunk[start : start + _CHUNK_BYTES])
+                await waiting.put(None)
             except Exception as raised:
                 failures.append(raised)
                 call.cancel()
-                raise
 
         with neighbour_errors(_PROVISIONER):
             call = self._stub(host).ImportSnapshot(frames())
-            async with closing(call):
-                try:
-                    answer = await call
-                except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-                    if failures:
-                        raise failures[0] from None
-                    if _lost_its_reason(error):
-                        raise UploadInterrupted from error
-                    raise
+            feeding = asyncio.create_task(feed(), name="feed an import")
+            try:
+                async with closing(call):
+                    try:
+                        answer = await call
+                    except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
+                        if failures:
+                            raise failures[0] from None
+                        if _lost_its_reason(error):
+                            raise UploadInterrupted from error
+                        raise
+            finally:
+                feeding.cancel()
+                await asyncio.wait({feeding})
+                if waiting.full():
+                    waiting.get_nowait()
+                waiting.put_nowait(None)
         made = from_outcome(answer.materialized) if answer.HasField("materialized") else None
         return Imported(from_snapshot(answer.snapshot), made)
 

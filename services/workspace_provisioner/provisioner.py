@@ -19,6 +19,7 @@ from workspace_provisioner.errors import (
     IdempotencyConflict,
     WorkspaceNotFound,
     WorkspaceReleased,
+    storage_errors,
 )
 from workspace_provisioner.leases import Leases
 from workspace_provisioner.names import checked_name, claims_of
@@ -248,7 +249,8 @@ class Provisioner:
     def _known(self, workspace_id: str, request: str) -> Workspace | None:
         if self._builds.get(workspace_id) is not None:
             return None
-        found = self._ledger.get(workspace_id)
+        with storage_errors():
+            found = self._ledger.get(workspace_id)
         return None if found is None else _same(found, request)
 
     def _check_room(self, tenant: str) -> None:

@@ -78,10 +78,13 @@ Stat = tuple[int, int, int]
 
 
 def stat_of(path: Path | str) -> Stat | None:
-    """Return what tells one content of a file or directory from the next; None when it is gone."""
+    """Return what tells one content of a file or directory from the next; None when it is gone.
+
+    Raises OSError when that cannot be told.
+    """
     try:
         found = os.stat(path)
-    except OSError:
+    except FileNotFoundError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 

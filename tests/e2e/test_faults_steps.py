@@ -148,11 +148,11 @@ CASES = {
     "workspace: trees is a file": Case(
         fault=directory("trees"), step="workspace", reason="storage_unavailable"
     ),
-    "workspace: staging is a file": Case(
-        fault=directory("workspaces/.staging"), step="workspace", reason="storage_unavailable"
+    "workspace: blanks is a file": Case(
+        fault=directory("workspaces/.blanks"), step="workspace", reason="storage_unavailable"
     ),
-    "workspace: baselines is a file": Case(
-        fault=directory("workspaces/.baselines"), step="workspace", reason="storage_unavailable"
+    "workspace: layers is a file": Case(
+        fault=directory("layers"), step="workspace", reason="storage_unavailable"
     ),
     "workspace: records is a file": Case(
         fault=directory("workspaces/.records"), step="workspace", reason="storage_unavailable"

@@ -17,13 +17,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.fakes.git_client import GitClient, run_git
+from tests.fakes.git_client import GitClient, listing, run_git
 from tests.fakes.mounted_layers import statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
+from workspace_provisioner.git_checkout import GitCheckouts
+from workspace_provisioner.git_command import OverlayMount
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.store_files import read_epoch
 from workspace_provisioner.take import Takes
-from workspace_provisioner.template_files import USED
+from workspace_provisioner.template_files import RETIRED, USED
 from workspace_provisioner.template_records import READY, read_ready
 from workspace_provisioner.templates import template_id
 from workspace_provisioner.workspaces import Miss, MissReason, Rung
@@ -64,7 +66,8 @@ def epoch_of(room: ProvisionerRoom, commit: str) -> int:
 async def test_an_epoch_that_moves_on_during_a_take_is_noticed_and_the_take_made_again(
     room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, move, moves = room.layout.store(KEY), Takes._move, []
+    store, move = room.layout.store(KEY), Takes._move
+    moves: list[Path] = []
 
     def move_beside_upkeep(self: Takes, source: Path, target: Path) -> None:
         if not moves:
@@ -164,6 +167,56 @@ async def test_a_template_that_was_taken_within_the_hour_stays_without_its_works
     made, _ = await room.make("k", client.source(), overlay=True)
     assert await room.provisioner.release("ada", workspace_id=made.workspace_id)
     assert time.time() - used.stat().st_mtime < TWO_HOURS / 2
+
+
+def small_change(client: GitClient) -> str:
+    client.write("d0/f0", b"changed\n")
+    client.commit()
+    return client.head()
+
+
+async def test_a_delta_whose_base_is_dropped_during_a_take_leads_to_the_next_rung(
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = room.layout.templates / template_id(KEY, client.head()) / READY
+    small_change(client)
+    await room.upload(client)
+    await room.preparations.finished()
+    move = Takes._move
+
+    def move_beside_a_drop(self: Takes, source: Path, target: Path) -> None:
+        if base.exists():
+            base.rename(base.with_name(RETIRED))
+        move(self, source, target)
+
+    monkeypatch.setattr(Takes, "_move", move_beside_a_drop)
+    made, path = await room.make("k", client.source(), overlay=True)
+    assert made.rung not in (Rung.OVERLAY, Rung.OVERLAY_DELTA)
+    assert listing(path) == listing(client.path)
+    assert not (room.layout.layers / made.workspace_id).exists()
+
+
+async def test_no_delta_is_ready_without_its_base(
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = room.layout.templates / template_id(KEY, client.head()) / READY
+    advance = GitCheckouts.advance_layer
+
+    async def advance_beside_a_drop(
+        self: GitCheckouts, key: ProjectKey, mount: OverlayMount, old: str, new: str, *, idle: bool
+    ) -> None:
+        await advance(self, key, mount, old, new, idle=idle)
+        base.rename(base.with_name(RETIRED))
+
+    monkeypatch.setattr(GitCheckouts, "advance_layer", advance_beside_a_drop)
+    small_change(client)
+    await room.upload(client)
+    await room.preparations.finished()
+    assert not base.exists()
+    assert not (room.layout.templates / template_id(KEY, client.head()) / READY).exists()
+    monkeypatch.undo()
+    made, _ = await room.make("k", client.source(), overlay=True)
+    assert statuses_inside(room.layout, made.workspace_id) == []
 
 
 async def test_what_another_boot_left_in_the_pool_is_neither_taken_nor_kept(
