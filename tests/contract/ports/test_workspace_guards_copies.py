@@ -15,6 +15,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.git_client import GitClient, listing
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
 from workspace_provisioner.errors import HostFull
+from workspace_provisioner.file_deletion import empty_trash
 from workspace_provisioner.host_locks import HostLocks
 from workspace_provisioner.layer_views import View, open_file, opened_view
 from workspace_provisioner.workspace_copies import WorkspaceCopies
@@ -76,6 +77,19 @@ def test_a_directory_that_becomes_a_link_after_the_look_is_not_entered(tmp_path:
 
     with opened_view([workspace]) as view:
         assert Swapped(view.descriptors).directory("d") is None
+
+
+def test_a_link_in_the_trash_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:
+    outside, trash = tmp_path / "outside", tmp_path / "trash"
+    (outside / "d").mkdir(parents=True)
+    (outside / "d/file").write_bytes(b"content")
+    outside.chmod(0o750)
+    trash.mkdir()
+    os.symlink(outside, trash / "link")
+    assert empty_trash(trash, seconds=10)
+    assert not list(trash.iterdir())
+    assert (outside / "d/file").read_bytes() == b"content"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o750
 
 
 @pytest.mark.asyncio

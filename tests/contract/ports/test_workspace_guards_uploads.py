@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tests.contract.ports.test_store_crashes import FailingDisk
 from tests.fakes.clock import FakeClock
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.hand_made_packs import (
@@ -24,6 +25,7 @@ from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_room
 from tests.fakes.store_room import open_store_room
 from workspace_provisioner import git_upkeep
 from workspace_provisioner.errors import PackTooLarge, SnapshotIncomplete
+from workspace_provisioner.file_layout import Layout
 from workspace_provisioner.git_connectivity import GitConnectivity
 from workspace_provisioner.git_pack_caps import PackCaps
 from workspace_provisioner.sources import Changes, Source, checked_source
@@ -205,3 +207,18 @@ async def test_what_is_remembered_goes_with_the_tip_that_reached_it(
         (room.store(below) / "refs/fairlead/tips" / tip).unlink()
         assert await room.gate.check(first) is None
         assert await room.gate.check(below) is not None
+
+
+@pytest.mark.parametrize("names_stay", [False, True], ids=["names lost", "names stay"])
+async def test_a_first_upload_that_was_answered_outlives_a_power_cut(
+    tmp_path: Path, client: GitClient, names_stay: bool
+) -> None:
+    root = tmp_path / "host"
+    Layout(root).make()
+    disk = FailingDisk(root)
+    async with open_store_room(root, disk=disk) as room:
+        await room.upload(client)
+    disk.cut(names_stay=names_stay)
+    async with open_store_room(root) as room:
+        assert await room.gate.check(client.source()) is None
+        run_git(room.store(client.source()), "fsck", "--full", "--strict")
