@@ -6,6 +6,7 @@ What a power cut leaves is taken for whole when the file system was flushed afte
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -27,6 +28,7 @@ _OLD_DRAFT_SECONDS = 600.0
 # The clock of a file system ticks every 4 ms on the slowest kernels.
 _TICK_NANOSECONDS = 20_000_000
 _MOST_BOOTS = 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LedgerFiles:
@@ -79,11 +81,24 @@ class LedgerFiles:
         else:
             made = Moment(self._boot, time.monotonic())
         content = written(workspace, made)
-        await self._files.run(self._disk.write_whole, self._path(workspace_id), content)
+        try:
+            await self._files.run(self._disk.write_whole, self._path(workspace_id), content)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or workspace.state is not State.RELEASED:
+                raise
+            await self._files.run(self._replace, self._path(workspace_id), content)
         self._inodes.pop(workspace_id, None)
         self._remember(workspace, made, content)
         if workspace.state is State.PROVISIONED:
             self._unflushed = True
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        """Write where the old record made room: what is given back must not need a disk with room.
+        Killed in between, there is no record, and the workspace is given back all the same.
+        """
+        self._disk.remove(path)
+        self._disk.sync_directory(path.parent)
+        self._disk.write_whole(path, content)
 
     async def remove(self, workspace_id: str) -> None:
         await self._files.run(self._remove, workspace_id)

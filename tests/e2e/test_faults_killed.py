@@ -163,7 +163,8 @@ def test_a_killed_provisioner_in_mid_upload_costs_one_more_upload(
 
     refused = mesh.http.post("/v1/snapshots", params={"upload": token}, content=pieces())
     assert refused.status_code == 503
-    assert refused.json()["reason"] == "workspace_provisioner_unavailable"
+    # Which of the two depends on whether gRPC was writing when the host went away.
+    assert refused.json()["reason"] in {"workspace_provisioner_unavailable", "upload_interrupted"}
     assert refused.json()["remedy"]
     assert killed.is_set()
 

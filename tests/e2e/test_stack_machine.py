@@ -103,9 +103,18 @@ def doctor(where: Places, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_doctor_names_every_ability(own_places: Places) -> None:
     answer = doctor(own_places, "-o", "json")
     findings = {finding["name"]: finding for finding in json.loads(answer.stdout)}
-    assert {"python", "git", "redis", "namespaces", "docker", "ports", "state", "disk"} == set(
-        findings
-    )
+    assert set(findings) == {
+        "python",
+        "git",
+        "git wall",
+        "redis",
+        "namespaces",
+        "overlay",
+        "docker",
+        "ports",
+        "state",
+        "disk",
+    }
     assert findings["redis"]["verdict"] == "ok"
     assert findings["state"]["found"] == str(own_places.state)
     assert all(finding["remedy"] for finding in findings.values() if finding["verdict"] != "ok")
