@@ -105,12 +105,11 @@ def over_ssh(recording: Recording, directory: Path, repository: Repository, rtt:
         recording.metrics["warm_ssh_rtt_ratio"] = None
         recording.notes.append("there is no sshd here, so that nothing was measured over SSH")
         return
-    seconds, rungs = measured
+    seconds, rungs, tries = measured
     recording.metrics["warm_ssh_rtt_ratio"] = _ratio(seconds, rtt)
     recording.metrics["warm_ssh_rtt_ratio_p99"] = round(percentile(seconds, 0.99) / rtt, 3)
     recording.notes.append(f"rungs over SSH: {', '.join(sorted(rungs))}")
-    if lacking := ssh.missing(seconds):
-        recording.notes.append(lacking)
+    recording.notes.append(ssh.uncounted(seconds, tries))
 
 
 def _ratio(seconds: list[float], unit: float) -> float:

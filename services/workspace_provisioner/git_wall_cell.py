@@ -106,6 +106,8 @@ class Cell:
         self._rules = FileRules() if ground.file_rules else None
         os.setsid()
         calls.end_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:  # it died before
+            os._exit(1)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for number in _REPLACED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)

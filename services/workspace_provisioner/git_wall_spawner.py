@@ -116,6 +116,10 @@ class Spawner:
         with theirs:
             pid = os.fork()
             if pid == 0:
+                # With a copy of the spawner's end it would never read the end of the file.
+                ours.close()
+                for _, spare in self._spares:
+                    spare.close()
                 self._link.close()
                 os.close(self._signals)
                 become(theirs, self._ground, parent=parent)

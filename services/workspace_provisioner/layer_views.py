@@ -6,6 +6,7 @@ The rules for layers are those of the kernel's Documentation/filesystems/overlay
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -135,8 +136,10 @@ def open_file(name: str, directory: int) -> int | None:
     """Open a regular file of a directory for reading; None when it is something else by now."""
     try:
         descriptor = os.open(name, _FILE, dir_fd=directory)
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):  # gone, or a link by now
+            return None
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         return None
