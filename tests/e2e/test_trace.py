@@ -82,7 +82,13 @@ def orphans(spans: list[Span]) -> list[Span]:
 
 def whole_trace(mesh: MeshClient, launch_id: str) -> list[Span]:
     """Read the trace once every room has exported what it has."""
-    expected = {"launch.run", "program.work", "execution.run", "workspace.release"}
+    expected = {
+        "launch.run",
+        "program.work",
+        "execution.run",
+        "sandbox.release",
+        "workspace.release",
+    }
 
     def is_whole() -> bool:
         spans = read_trace(mesh, launch_id)
