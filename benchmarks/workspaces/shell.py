@@ -42,6 +42,7 @@ class Shell:
             [_FAIRLEAD, "launch", str(repository.path), "--", "cat", "made.txt"],
             env=environment,
             stdout=subprocess.PIPE,
+            bufsize=0,
             stderr=subprocess.PIPE,
         ) as process:
             assert process.stdout is not None
