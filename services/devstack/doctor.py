@@ -126,7 +126,7 @@ def _git_wall() -> Finding:
     while not place.exists():
         place = place.parent
     tried = subprocess.run(  # noqa: S603 - this interpreter, our own module
-        [sys.executable, "-m", "workspace_provisioner.git_wall_report", str(place)],
+        [sys.executable, "-m", "workspace_provisioner.wall.report", str(place)],
         capture_output=True,
         text=True,
         check=False,

@@ -14,33 +14,33 @@ from pathlib import Path
 
 from chassis.clock import Clock
 from workspace_provisioner.builder import Builder
-from workspace_provisioner.claim_files import ClaimFiles
-from workspace_provisioner.file_disk import FileDisk, boot_id
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
+from workspace_provisioner.disk.claim_files import ClaimFiles
+from workspace_provisioner.disk.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.host_locks import HostLocks
+from workspace_provisioner.disk.host_root import joined_host_root
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.gate import Gate
-from workspace_provisioner.git_command import Git
-from workspace_provisioner.git_content import GitContent
-from workspace_provisioner.git_pack_caps import PackCaps
-from workspace_provisioner.git_quarantine import Intake
-from workspace_provisioner.git_stores import GitStores
-from workspace_provisioner.git_trees import GitTrees
-from workspace_provisioner.git_unsaved import GitUnsaved
-from workspace_provisioner.git_wall import GitWall
-from workspace_provisioner.host_locks import HostLocks
-from workspace_provisioner.host_root import joined_host_root
+from workspace_provisioner.git.command import Git
+from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.janitor import Janitor
-from workspace_provisioner.ledger_files import LedgerFiles
 from workspace_provisioner.origin_access import OriginAccess, opened_origins
-from workspace_provisioner.overlay_probe import overlay_fault
 from workspace_provisioner.ports import Disk, SnapshotDirectory
 from workspace_provisioner.preparations import Preparations
 from workspace_provisioner.provisioner import Limits, Provisioner
-from workspace_provisioner.store_parts import made_stores
-from workspace_provisioner.tree_parts import opened_trees
+from workspace_provisioner.store.parts import made_stores
+from workspace_provisioner.store.quarantine import Intake
+from workspace_provisioner.store.stores import GitStores
+from workspace_provisioner.trees.git_trees import GitTrees
+from workspace_provisioner.trees.overlay_probe import overlay_fault
+from workspace_provisioner.trees.tree_parts import opened_trees
+from workspace_provisioner.trees.unsaved import GitUnsaved
+from workspace_provisioner.trees.workspace_copies import WorkspaceCopies
 from workspace_provisioner.upkeep import Upkeep
-from workspace_provisioner.workspace_copies import WorkspaceCopies
+from workspace_provisioner.wall.git_wall import GitWall
 from workspace_provisioner.workspaces import MissReason
 
 log = logging.getLogger(__name__)

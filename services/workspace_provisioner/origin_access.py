@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chassis.clock import Clock
-from workspace_provisioner.credentials import Credentials
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.egress import EgressRules
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.git_ancestry import GitAncestry
-from workspace_provisioner.git_command import Git
-from workspace_provisioner.git_submodules import GitSubmodules
-from workspace_provisioner.git_upstreams import GitOrigins
-from workspace_provisioner.origin_address import OriginAddresses, Resolve, system_addresses
+from workspace_provisioner.git.ancestry import GitAncestry
+from workspace_provisioner.git.command import Git
 from workspace_provisioner.origin_ports import Intake, Known
-from workspace_provisioner.origin_records import SightingFiles
 from workspace_provisioner.submodules import SubmoduleLimits, Submodules
+from workspace_provisioner.transport.address import OriginAddresses, Resolve, system_addresses
+from workspace_provisioner.transport.credentials import Credentials
+from workspace_provisioner.transport.records import SightingFiles
+from workspace_provisioner.transport.upstreams import GitOrigins
+from workspace_provisioner.trees.submodules import GitSubmodules
 from workspace_provisioner.upstreams import OriginFetch, Upstreams
 
 FETCH_SECONDS = 120.0

@@ -15,7 +15,7 @@ from chassis.telemetry import start_metrics, start_telemetry, stop_metrics, stop
 from fairlead.workspace.v1.workspace_pb2_grpc import add_WorkspaceServiceServicer_to_server
 from workspace_provisioner.core import Bounds, opened_core
 from workspace_provisioner.errors import GitNotFound
-from workspace_provisioner.git_pack_caps import PackCaps
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.grpc_api import SERVICE, WorkspaceApi
 from workspace_provisioner.origin_access import OriginAccess
 from workspace_provisioner.provisioner import Provisioner

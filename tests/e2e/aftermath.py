@@ -90,7 +90,7 @@ def _processes(stack: RunningStack) -> list[str]:
         with suppress(psutil.NoSuchProcess):
             words = " ".join(process.cmdline())
             # These stay: the one that starts git, and one git for each object store in use.
-            if "git_wall_spawner" not in words and not words.endswith("cat-file --batch"):
+            if "wall.spawner" not in words and not words.endswith("cat-file --batch"):
                 found.append(f"process {process.pid}: {words}")
     gateway = psutil.Process(pids["relay-gateway"])
     found += [f"socket of the gateway: {each.laddr}" for each in gateway.net_connections("udp")]

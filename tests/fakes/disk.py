@@ -7,7 +7,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from workspace_provisioner.file_disk import FileDisk
+from workspace_provisioner.disk.file_disk import FileDisk
 
 Identity = tuple[int, int, int]
 

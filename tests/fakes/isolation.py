@@ -148,6 +148,7 @@ class ScriptedIsolation:
     def __init__(self, *, home: Path) -> None:
         self.enclosures: dict[str, ScriptedEnclosure] = {}
         self.cleaned = False
+        self.tidied = 0
         self.fault = False
         self.hold = asyncio.Event()
         self.hold.set()
@@ -160,6 +161,9 @@ class ScriptedIsolation:
         enclosure = ScriptedEnclosure(sandbox_id=sandbox_id, limits=limits, home=self._home)
         self.enclosures[sandbox_id] = enclosure
         return enclosure
+
+    async def tidy(self) -> None:
+        self.tidied += 1
 
     async def clean(self) -> None:
         self.cleaned = True

@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 from tests.fakes.git_client import GitClient, listing
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.layer_files import read_layer
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.trees.layer_files import read_layer
 
 
 def run_inside(layout: Layout, workspace_id: str, script: str) -> bytes:

@@ -13,9 +13,9 @@ from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import LEASE, SnapshotList, chunked
 from tests.https_git import NAME, HttpsGitServer
 from workspace_provisioner.core import Bounds, Core, opened_core
-from workspace_provisioner.layer_files import read_layer
 from workspace_provisioner.origin_access import OriginAccess
 from workspace_provisioner.sources import Source
+from workspace_provisioner.trees.layer_files import read_layer
 from workspace_provisioner.workspaces import Miss, Workspace
 
 

@@ -15,10 +15,10 @@ import pytest
 from chassis.clock import Clock, SystemClock
 from tests.fakes.git_client import GitClient
 from workspace_provisioner.core import Bounds, Core, opened_core
-from workspace_provisioner.git_pack_caps import PackCaps
-from workspace_provisioner.git_quarantine import Intake
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.ports import SnapshotDirectory
 from workspace_provisioner.sources import Source, Tip
+from workspace_provisioner.store.quarantine import Intake
 from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, Workspace
 
 LEASE = timedelta(minutes=30)

@@ -12,22 +12,22 @@ from pathlib import Path
 from chassis.clock import Clock, SystemClock
 from tests.fakes.checkouts import MemoryTrees
 from tests.fakes.git_client import GitClient
-from workspace_provisioner.file_disk import FileDisk
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
+from workspace_provisioner.disk.file_disk import FileDisk
+from workspace_provisioner.disk.host_root import joined_host_root
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.gate import Gate
-from workspace_provisioner.git_command import Git
-from workspace_provisioner.git_content import GitContent
-from workspace_provisioner.git_pack_caps import PackCaps
-from workspace_provisioner.git_quarantine import Intake
-from workspace_provisioner.git_stores import GitStores
-from workspace_provisioner.git_upkeep import GitUpkeep
-from workspace_provisioner.git_wall import GitWall
-from workspace_provisioner.host_root import joined_host_root
+from workspace_provisioner.git.command import Git
+from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.ports import Disk, SnapshotDirectory
 from workspace_provisioner.sources import ProjectKey, Source, Tip
-from workspace_provisioner.store_parts import made_stores
+from workspace_provisioner.store.git_upkeep import GitUpkeep
+from workspace_provisioner.store.parts import made_stores
+from workspace_provisioner.store.quarantine import Intake
+from workspace_provisioner.store.stores import GitStores
+from workspace_provisioner.wall.git_wall import GitWall
 from workspace_provisioner.workspaces import Snapshot
 
 

@@ -20,8 +20,8 @@ from chassis.clock import SystemClock
 from chassis.errors import FailedPrecondition, FairleadError, InvalidArgument
 from chassis.ids import derived_id
 from workspace_provisioner.core import Bounds, opened_core
+from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.errors import GitNotFound
-from workspace_provisioner.file_layout import Layout
 from workspace_provisioner.resident.calls import error_fields
 from workspace_provisioner.resident.frames import VERSION, encoded
 from workspace_provisioner.resident.guard import end_descendants, serve_guarded

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.disk import PowerCutDisk
-from workspace_provisioner.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.file_disk import FileDisk, boot_id
 from workspace_provisioner.ports import Disk
 
 MAKERS: list[Callable[[Path], Disk]] = [lambda root: FileDisk(), PowerCutDisk]

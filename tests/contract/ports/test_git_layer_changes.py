@@ -20,7 +20,7 @@ from tests.fakes.mounted_layers import (
     statuses_inside,
 )
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room
-from workspace_provisioner.git_checkout import GitCheckouts
+from workspace_provisioner.git.checkout import GitCheckouts
 from workspace_provisioner.origin_errors import SubmodulesInvalid
 from workspace_provisioner.sources import Changes
 from workspace_provisioner.workspaces import MissReason, Rung
@@ -61,7 +61,7 @@ async def test_dirty_changes_bit_for_bit(
         patch.setattr(GitCheckouts, "apply", without_git)
         quick, path = await room.make("quick", client.source(changes=changes), overlay=True)
     # A pack of a kind that only git reads makes the same files.
-    monkeypatch.setattr("workspace_provisioner.pack_objects.MOST_OBJECTS", 0)
+    monkeypatch.setattr("workspace_provisioner.git.pack_objects.MOST_OBJECTS", 0)
     slow, _ = await room.make("slow", client.source(changes=changes), overlay=True)
     for number, made in enumerate((quick, slow)):
         assert made.rung is Rung.OVERLAY

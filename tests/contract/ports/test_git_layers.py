@@ -22,7 +22,7 @@ from tests.fakes.mounted_layers import (
     statuses_inside,
 )
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
-from workspace_provisioner.layer_files import read_layer
+from workspace_provisioner.trees.layer_files import read_layer
 from workspace_provisioner.workspaces import MissReason, Rung
 
 pytestmark = pytest.mark.asyncio
@@ -78,7 +78,7 @@ async def test_no_git_process_makes_a_warm_workspace(
     async def refuse(*_: object) -> None:
         raise AssertionError("git was started")
 
-    monkeypatch.setattr("workspace_provisioner.git_wall.GitWall.start", refuse)
+    monkeypatch.setattr("workspace_provisioner.wall.git_wall.GitWall.start", refuse)
     for number in range(3):
         made, _ = await room.make(f"k{number}", client.source(), f"b{number}", overlay=True)
         assert made.rung is Rung.OVERLAY

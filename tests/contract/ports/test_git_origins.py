@@ -16,12 +16,12 @@ import pytest
 from tests.fakes.git_client import GitClient, run_git
 from tests.https_git import NAME, HttpsGitServer, https_git_server
 from tests.openssh import OpenSshServer, openssh_server, sshd_program
-from workspace_provisioner.credentials import Credentials
 from workspace_provisioner.egress import EgressRules
-from workspace_provisioner.git_upstreams import GitOrigins
-from workspace_provisioner.origin_address import OriginAddresses, system_addresses
 from workspace_provisioner.origins import OriginFailed, OriginFault, checked_origin
 from workspace_provisioner.sources import ObjectFormat
+from workspace_provisioner.transport.address import OriginAddresses, system_addresses
+from workspace_provisioner.transport.credentials import Credentials
+from workspace_provisioner.transport.upstreams import GitOrigins
 
 
 class Names:

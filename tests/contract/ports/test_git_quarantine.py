@@ -14,15 +14,15 @@ import pytest
 
 from tests.fakes.hand_made_packs import BLOB, entry, pack
 from tests.fakes.provisioner_room import chunked
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import PackInvalid, PackTooLarge, UploadIdle, UploadSlow
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.git_command import Git, GitLimits
-from workspace_provisioner.git_content import GitContent
-from workspace_provisioner.git_pack_caps import PackCaps
-from workspace_provisioner.git_quarantine import GitQuarantine, Intake
-from workspace_provisioner.git_wall import GitWall
+from workspace_provisioner.git.command import Git, GitLimits
+from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
+from workspace_provisioner.store.quarantine import GitQuarantine, Intake
+from workspace_provisioner.wall.git_wall import GitWall
 from workspace_provisioner.workspaces import Snapshot
 
 pytestmark = pytest.mark.asyncio

@@ -18,8 +18,8 @@ from workspace_provisioner.errors import (
     SnapshotIncomplete,
     UploadIdle,
 )
-from workspace_provisioner.git_quarantine import Intake
 from workspace_provisioner.sources import Changes, Tip
+from workspace_provisioner.store.quarantine import Intake
 from workspace_provisioner.workspaces import Miss, MissReason, Snapshot
 
 pytestmark = pytest.mark.asyncio

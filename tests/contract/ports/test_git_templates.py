@@ -16,11 +16,11 @@ import pytest_asyncio
 from tests.fakes.git_client import GitClient, listing, run_git
 from tests.fakes.mounted_layers import run_inside, statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_layered_room, open_room
-from workspace_provisioner import template_files
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
-from workspace_provisioner.template_files import USED
-from workspace_provisioner.template_records import READY, read_ready
 from workspace_provisioner.templates import Template, template_id
+from workspace_provisioner.trees import template_files
+from workspace_provisioner.trees.template_files import USED
+from workspace_provisioner.trees.template_records import READY, read_ready
 from workspace_provisioner.workspaces import Miss, MissReason, Rung
 
 pytestmark = pytest.mark.asyncio
@@ -230,11 +230,15 @@ async def test_half_dropped_templates_are_put_right_at_start(
 async def test_templates_of_a_boot_that_ended_without_a_flush_are_not_trusted(
     tmp_path: Path, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workspace_provisioner.template_files.TemplateFiles.make_durable", _nothing)
+    monkeypatch.setattr(
+        "workspace_provisioner.trees.template_files.TemplateFiles.make_durable", _nothing
+    )
     async with open_room(tmp_path / "host") as room:
         await room.upload(client)
         await room.preparations.finished()
-    monkeypatch.setattr("workspace_provisioner.template_files.boot_id", lambda: "another boot")
+    monkeypatch.setattr(
+        "workspace_provisioner.trees.template_files.boot_id", lambda: "another boot"
+    )
     async with open_room(tmp_path / "host") as room:
         assert templates(room) == {}
 

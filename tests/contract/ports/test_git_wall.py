@@ -19,8 +19,8 @@ import pytest_asyncio
 
 from tests.eventually import eventually
 from tests.fakes.git_client import GitClient, run_git
-from workspace_provisioner.git_command import Git, GitLimits, GitTimedOut, OverlayMount, Place
-from workspace_provisioner.git_wall import WALLS, GitWall
+from workspace_provisioner.git.command import Git, GitLimits, GitTimedOut, OverlayMount, Place
+from workspace_provisioner.wall.git_wall import WALLS, GitWall
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,8 +28,8 @@ _SERVICES = Path(__file__).resolve().parents[3] / "services"
 _AS_SERVICE = """
 import asyncio, sys
 from pathlib import Path
-from workspace_provisioner.git_command import Git, Place
-from workspace_provisioner.git_wall import GitWall
+from workspace_provisioner.git.command import Git, Place
+from workspace_provisioner.wall.git_wall import GitWall
 
 async def main():
     async with GitWall(program=sys.argv[1], directory=Path(sys.argv[2])) as wall:
@@ -49,8 +49,8 @@ exec setpriv --bounding-set -sys_admin --inh-caps -sys_admin "$@"
 _PRINTS_REPORT = """
 import asyncio, json, sys
 from pathlib import Path
-from workspace_provisioner.git_command import Git, Place
-from workspace_provisioner.git_wall import GitWall
+from workspace_provisioner.git.command import Git, Place
+from workspace_provisioner.wall.git_wall import GitWall
 
 async def main():
     async with GitWall(program=sys.argv[1], directory=Path(sys.argv[2])) as wall:

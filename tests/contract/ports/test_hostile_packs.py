@@ -32,7 +32,7 @@ from tests.fakes.hand_made_packs import (
 )
 from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_room
 from workspace_provisioner.errors import PackInvalid, PackTooLarge
-from workspace_provisioner.git_pack_caps import PackCaps
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.sources import Changes, Commits, Source
 
 pytestmark = pytest.mark.asyncio

@@ -13,10 +13,10 @@ import pytest
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.mounted_layers import statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
-from workspace_provisioner.layer_stock import MOST_BLANKS
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
-from workspace_provisioner.template_records import read_ready
 from workspace_provisioner.templates import Template
+from workspace_provisioner.trees.layer_stock import MOST_BLANKS
+from workspace_provisioner.trees.template_records import read_ready
 from workspace_provisioner.workspaces import Rung, Workspace
 
 pytestmark = pytest.mark.asyncio
@@ -45,8 +45,8 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.fakes.provisioner_room import open_room
-from workspace_provisioner import take
-from workspace_provisioner.layer_stock import MOST_BLANKS
+from workspace_provisioner.trees import take
+from workspace_provisioner.trees.layer_stock import MOST_BLANKS
 from workspace_provisioner.sources import checked_source
 
 async def main() -> None:
@@ -98,8 +98,8 @@ PREPARING = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.fakes.provisioner_room import open_room
-from workspace_provisioner import template_files
-from workspace_provisioner.layer_stock import MOST_BLANKS
+from workspace_provisioner.trees import template_files
+from workspace_provisioner.trees.layer_stock import MOST_BLANKS
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 
 async def main() -> None:
@@ -121,7 +121,7 @@ async def test_killed_while_a_template_is_made(
     tmp_path: Path, client: GitClient, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("workspace_provisioner.git_trees.GitTrees.prepare", _not_yet)
+        patch.setattr("workspace_provisioner.trees.git_trees.GitTrees.prepare", _not_yet)
         async with open_layered_room(tmp_path / "host") as room:
             await room.upload(client)
             await room.preparations.finished()

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.disk import PowerCutDisk, identity
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.store_room import StoreRoom, chunked, open_store_room
-from workspace_provisioner.file_layout import Layout
+from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.sources import Changes, Source, Tip
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]

@@ -18,12 +18,12 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.provisioner_cases import room_with_commit
 from tests.fakes.store_room import StoreRoom, open_store_room
-from workspace_provisioner import git_upkeep
-from workspace_provisioner.git_upkeep import to_join
 from workspace_provisioner.sources import ObjectFormat, ProjectKey, Source, Tip
+from workspace_provisioner.store import git_upkeep
+from workspace_provisioner.store.files import read_epoch, read_pins
+from workspace_provisioner.store.git_upkeep import to_join
+from workspace_provisioner.store.writer import StoreWriter
 from workspace_provisioner.store_errors import StoreLocked
-from workspace_provisioner.store_files import read_epoch, read_pins
-from workspace_provisioner.store_writer import StoreWriter
 from workspace_provisioner.upkeep import Upkeep
 from workspace_provisioner.workspaces import MissReason, State
 

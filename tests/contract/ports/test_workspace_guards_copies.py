@@ -14,11 +14,11 @@ import pytest_asyncio
 from tests.fakes.clock import FakeClock
 from tests.fakes.git_client import GitClient, listing
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
+from workspace_provisioner.disk.deletion import empty_trash
+from workspace_provisioner.disk.host_locks import HostLocks
 from workspace_provisioner.errors import HostFull
-from workspace_provisioner.file_deletion import empty_trash
-from workspace_provisioner.host_locks import HostLocks
-from workspace_provisioner.layer_views import View, open_file, opened_view
-from workspace_provisioner.workspace_copies import WorkspaceCopies
+from workspace_provisioner.trees.layer_views import View, open_file, opened_view
+from workspace_provisioner.trees.workspace_copies import WorkspaceCopies
 from workspace_provisioner.workspace_errors import ForkFailed, WorkspaceUnpushed
 from workspace_provisioner.workspaces import State, Workspace
 

@@ -15,13 +15,13 @@ import pytest
 from tests.fakes.disk import PowerCutDisk
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import open_layered_room
-from workspace_provisioner import file_disk
-from workspace_provisioner.file_disk import FileDisk, boot_id
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.ledger_files import LedgerFiles
+from workspace_provisioner.disk import file_disk
+from workspace_provisioner.disk.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
-from workspace_provisioner.template_records import READY, read_ready
 from workspace_provisioner.templates import template_id
+from workspace_provisioner.trees.template_records import READY, read_ready
 from workspace_provisioner.workspaces import State, Workspace
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -20,14 +20,14 @@ import pytest_asyncio
 from tests.fakes.git_client import GitClient, listing, run_git
 from tests.fakes.mounted_layers import statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
-from workspace_provisioner.git_checkout import GitCheckouts
-from workspace_provisioner.git_command import OverlayMount
+from workspace_provisioner.git.checkout import GitCheckouts
+from workspace_provisioner.git.command import OverlayMount
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
-from workspace_provisioner.store_files import read_epoch
-from workspace_provisioner.take import Takes
-from workspace_provisioner.template_files import RETIRED, USED
-from workspace_provisioner.template_records import READY, read_ready
+from workspace_provisioner.store.files import read_epoch
 from workspace_provisioner.templates import template_id
+from workspace_provisioner.trees.take import Takes
+from workspace_provisioner.trees.template_files import RETIRED, USED
+from workspace_provisioner.trees.template_records import READY, read_ready
 from workspace_provisioner.workspaces import Miss, MissReason, Rung
 
 pytestmark = pytest.mark.asyncio
@@ -111,9 +111,9 @@ KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from tests.fakes.provisioner_room import open_room
-from workspace_provisioner import take
+from workspace_provisioner.trees import take
 from workspace_provisioner.sources import checked_source
-from workspace_provisioner.store_files import read_epoch
+from workspace_provisioner.store.files import read_epoch
 
 async def main() -> None:
     source = checked_source(

@@ -23,12 +23,12 @@ from tests.fakes.hand_made_packs import (
 )
 from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_room
 from tests.fakes.store_room import open_store_room
-from workspace_provisioner import git_upkeep
+from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.errors import PackTooLarge, SnapshotIncomplete
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.git_connectivity import GitConnectivity
-from workspace_provisioner.git_pack_caps import PackCaps
+from workspace_provisioner.git.connectivity import GitConnectivity
+from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.sources import Changes, Source, checked_source
+from workspace_provisioner.store import git_upkeep
 from workspace_provisioner.workspaces import Miss, MissReason
 
 pytestmark = pytest.mark.asyncio

@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from tests.fakes.git_client import GitClient
-from workspace_provisioner.git_command import Git, Place
-from workspace_provisioner.git_wall import GitWall
+from workspace_provisioner.git.command import Git, Place
+from workspace_provisioner.wall.git_wall import GitWall
 
 pytestmark = pytest.mark.asyncio
 

@@ -128,6 +128,8 @@ async def test_every_kind_of_body_is_read(answer: bytes, status: int, body: byte
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\nzz\r\n",
         b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nX: " + bytes(300_000),
     ],
 )
 @pytest.mark.asyncio
@@ -178,6 +180,37 @@ async def test_a_kept_connection_that_was_closed_is_replaced() -> None:
         assert await asked(wire) == (200, b"ok")
         assert await asked(wire, content=b"x") == (200, b"ok")
     assert server.connections == 2
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one() -> None:
+    async with serving(OK + b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfake", OK) as server:
+        async with wire_to(server) as wire:
+            assert await asked(wire) == (200, b"ok")
+            assert await asked(wire) == (200, b"ok")
+        assert server.connections == 2
+
+
+@pytest.mark.asyncio
+async def test_an_answer_without_a_body_leaves_the_connection_to_the_next_request() -> None:
+    async with serving(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", OK) as server:
+        async with wire_to(server) as wire:
+            async with wire.exchange("GET", "/", headers={}, content=None, seconds=9) as answer:
+                assert answer.status == 204
+            assert not wire.ending
+            assert await asked(wire) == (200, b"ok")
+        assert server.connections == 1
+
+
+@pytest.mark.asyncio
+async def test_a_line_end_in_a_header_is_never_sent() -> None:
+    async with serving(OK) as server, wire_to(server) as wire:
+        with pytest.raises(MeshUnavailable):
+            async with wire.exchange(
+                "GET", "/", headers={"C": "d\r\nHost: other"}, content=None, seconds=9
+            ):
+                pass
+    assert server.requests == []
 
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n"

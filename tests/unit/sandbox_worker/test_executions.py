@@ -216,6 +216,14 @@ async def test_a_full_disk_still_gives_one_true_exit() -> None:
     assert await bench.exit_of(execution) == exit_
 
 
+async def test_each_round_removes_what_an_isolation_had_to_leave() -> None:
+    bench = Bench()
+    janitor = Janitor(sandboxes=bench.sandboxes, executions=bench.executions)
+    for rounds in (1, 2):
+        await janitor.sweep()
+        assert bench.isolation.tidied == rounds
+
+
 async def test_a_disk_without_room_for_a_journal() -> None:
     bench = Bench()
     sandbox = await bench.sandbox()

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from workspace_provisioner.http_answer import Answer, read_answer
 from workspace_provisioner.origins import OriginFailed
+from workspace_provisioner.transport.http_answer import Answer, read_answer
 
 
 def reader(content: bytes, *, limit: int = 1024) -> asyncio.StreamReader:

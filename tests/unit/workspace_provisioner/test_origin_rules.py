@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from chassis.errors import FairleadError
-from workspace_provisioner.credentials import Credentials, Login, SshIdentity
 from workspace_provisioner.egress import EgressRules
-from workspace_provisioner.origin_address import OriginAddresses
 from workspace_provisioner.origins import (
     Origin,
     OriginFailed,
@@ -18,7 +16,9 @@ from workspace_provisioner.origins import (
     checked_origin,
     checked_upstream,
 )
-from workspace_provisioner.ssh_origin import ssh_arguments
+from workspace_provisioner.transport.address import OriginAddresses
+from workspace_provisioner.transport.credentials import Credentials, Login, SshIdentity
+from workspace_provisioner.transport.ssh import ssh_arguments
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tests.fakes.hand_made_packs import (
     pack,
 )
 from workspace_provisioner.errors import PackInvalid, PackTooLarge
-from workspace_provisioner.git_pack_caps import PackCaps, check_pack
+from workspace_provisioner.git.pack_caps import PackCaps, check_pack
 
 CAPS = PackCaps(inflated_bytes=1_000_000, object_bytes=400_000, objects=1000, chain=10)
 

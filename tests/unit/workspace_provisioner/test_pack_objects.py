@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workspace_provisioner.pack_objects import (
+from workspace_provisioner.git.pack_objects import (
     MOST_BYTES,
     MOST_OBJECTS,
     PackObjects,

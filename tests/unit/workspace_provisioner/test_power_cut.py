@@ -16,12 +16,12 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.disk import PowerCutDisk
 from tests.fakes.registry import MemoryUnsaved
 from workspace_provisioner.build_runs import BuildRuns
-from workspace_provisioner.claim_files import ClaimFiles
-from workspace_provisioner.file_layout import Layout
-from workspace_provisioner.file_work import FileWork
-from workspace_provisioner.host_locks import HostLocks
+from workspace_provisioner.disk.claim_files import ClaimFiles
+from workspace_provisioner.disk.host_locks import HostLocks
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.leases import Leases
-from workspace_provisioner.ledger_files import LedgerFiles
 from workspace_provisioner.names import Claim, ClaimKind, claims_of
 from workspace_provisioner.workspace_errors import WorkspaceExists
 from workspace_provisioner.workspaces import Freshness, Rung, State, Workspace

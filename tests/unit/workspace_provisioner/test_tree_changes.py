@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from workspace_provisioner.pack_objects import Found, Unsuited, object_id
+from workspace_provisioner.git.pack_objects import Found, Unsuited, object_id
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.tree_changes import MOST_CHANGES, TreeChanges, Written, compared
+from workspace_provisioner.trees.tree_changes import MOST_CHANGES, TreeChanges, Written, compared
 
 SHA1 = ObjectFormat.SHA1
 Content = bytes | tuple[bytes, bytes] | Mapping[bytes, "Content"]

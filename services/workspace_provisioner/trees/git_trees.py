@@ -1,0 +1,241 @@
+"""The workspaces' files: taken, counted, taken away.
+
+A workspace has its own git directory, which borrows objects from the store and shares nothing
+that can be written. What the sandboxed program does to that directory is never read here again:
+counting uses the baseline, an index (and the objects of the changes) from before the program ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+from chassis.ids import is_id
+from workspace_provisioner.disk.deletion import empty_trash, move_to_trash
+from workspace_provisioner.disk.host_root import Owners
+from workspace_provisioner.disk.layout import Layout, sync_directory
+from workspace_provisioner.disk.room import has_room
+from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import CheckoutFailed
+from workspace_provisioner.git.checkout import GitCheckouts
+from workspace_provisioner.git.command import Git, GitTimedOut, Place
+from workspace_provisioner.git.object_readers import ObjectReaders
+from workspace_provisioner.ports import CheckoutPlan, ObjectsLacking, Taken
+from workspace_provisioner.sources import ProjectKey
+from workspace_provisioner.trees.layer_files import read_layer
+from workspace_provisioner.trees.layer_stock import LayerStock
+from workspace_provisioner.trees.pool_files import PoolFiles
+from workspace_provisioner.trees.take import Takes
+from workspace_provisioner.trees.template_files import TemplateFiles
+from workspace_provisioner.workspaces import Workspace
+
+log = logging.getLogger(__name__)
+
+_COUNT_SECONDS = 10.0
+_DELETION_SLICE_SECONDS = 0.05
+_READ_BYTES = 64 * 1024
+
+
+class GitTrees:
+    """The workspaces' files below a layout's host root."""
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        git: Git,
+        files: FileWork,
+        slow: FileWork,
+        owners: Owners,
+        checkouts: GitCheckouts,
+        templates: TemplateFiles,
+        pool: PoolFiles,
+        takes: Takes,
+        stock: LayerStock,
+        readers: ObjectReaders,
+    ) -> None:
+        self._layout = layout
+        self._git = git
+        self._files = files
+        self._slow = slow
+        self._owners = owners
+        self._checkouts = checkouts
+        self._templates = templates
+        self._pool = pool
+        self._takes = takes
+        self._stock = stock
+        self._readers = readers
+
+    @property
+    def can_overlay(self) -> bool:
+        return self._takes.can_overlay
+
+    async def take(self, plan: CheckoutPlan) -> Taken:
+        return await self._takes.take(plan)
+
+    async def refresh(self, key: ProjectKey) -> None:
+        await self._templates.restamp(key)
+        await self._pool.refresh(key)
+
+    async def prepare(self, key: ProjectKey, commit: str, *, depth: int) -> None:
+        if self.can_overlay:
+            await self._slow.run(self._stock.fill)
+            if await self._files.run(has_room, self._layout):
+                await self._templates.make(key, commit, idle=True)
+            await self._templates.make_durable()
+        while await self._files.run(self._pool.depth, key, commit) < depth:
+            if not await self._pool.add(key, commit):
+                break
+
+    async def collect(self) -> None:
+        await self._templates.collect()
+        await self._pool.collect()
+
+    async def close(self) -> None:
+        """Stop what is being prepared, and the readers of the stores."""
+        await self._templates.close()
+        await self._readers.close()
+
+    async def discard(self, workspace_id: str) -> None:
+        await self._files.run(self._discard, workspace_id)
+
+    async def count_changes(self, workspace: Workspace) -> int | None:
+        try:
+            async with asyncio.timeout(_COUNT_SECONDS):
+                untouched = await self.is_untouched(workspace)
+                count = 0 if untouched else await self._count(await self.view(workspace))
+        except (TimeoutError, GitTimedOut, OSError, CheckoutFailed, ObjectsLacking):
+            count = None
+        if count is None:
+            log.warning("changes not counted", extra={"workspace_id": workspace.workspace_id})
+        return count
+
+    async def is_untouched(self, workspace: Workspace) -> bool:
+        """Say whether files and index are surely those of the commit, as far as the upper layer
+        tells without git; its refs may differ.
+        """
+        if workspace.changes_tree:
+            return False
+        return await self._files.run(self._is_untouched, workspace.workspace_id)
+
+    def _is_untouched(self, workspace_id: str) -> bool:
+        layer = read_layer(self._layout.layers / workspace_id)
+        if layer is None or os.listdir(layer.upper) != [".git"]:
+            return False
+        return stat.S_ISDIR(os.lstat(layer.upper / ".git").st_mode) and not os.path.lexists(
+            layer.upper / ".git/index"
+        )
+
+    async def view(self, workspace: Workspace) -> Place:
+        """Return where git sees a workspace's files with the index of what it was made with; its
+        own git directory has no say.
+        """
+        tree = self._layout.trees / workspace.workspace_id
+        baseline = self._layout.baselines / workspace.workspace_id
+        layer = await self._files.run(read_layer, self._layout.layers / workspace.workspace_id)
+        if layer is not None:
+            await self._files.run(_start_baseline, layer.template / "baseline/index", baseline)
+        place = await self._checkouts.complete_baseline(
+            baseline, workspace.key, workspace.commit, workspace.changes_tree
+        )
+        return replace(
+            place,
+            work_tree=tree,
+            index=baseline / "index",
+            overlay=layer.readable(tree) if layer else None,
+        )
+
+    async def _count(self, place: Place) -> int | None:
+        """Count while git prints: the sandbox decides how many files there are."""
+        async with self._git.started(
+            "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
+            "--ignore-submodules=all",
+            place=place,
+            complaints=asyncio.subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None  # noqa: S101 - it was asked for
+            count, rest = 0, b""
+            while chunk := await process.stdout.read(_READ_BYTES):
+                *entries, rest = (rest + chunk).split(b"\0")
+                # The second letter compares the files with the baseline; the first one is about
+                # the unborn HEAD of the baseline's git directory.
+                count += sum(1 for entry in entries if entry[1:2] not in (b"", b" "))
+            return count if await process.wait() == 0 else None
+
+    async def present(self) -> frozenset[str]:
+        return await self._files.run(self._present)
+
+    def _present(self) -> frozenset[str]:
+        names = frozenset(_workspaces(self._layout.trees))
+        torn = {
+            name
+            for name in names.intersection(_workspaces(self._layout.layers))
+            if not self._is_whole(name)
+        }
+        return names - torn
+
+    async def strays(self) -> frozenset[str]:
+        return await self._files.run(self._strays)
+
+    def _strays(self) -> frozenset[str]:
+        places = (self._layout.trees, self._layout.layers, self._layout.baselines)
+        return frozenset(name for place in places for name in _workspaces(place))
+
+    async def sweep(self) -> None:
+        await self._files.run(self._sweep)
+
+    async def empty_trash(self) -> bool:
+        return await self._files.run(
+            empty_trash, self._layout.trash, seconds=_DELETION_SLICE_SECONDS
+        )
+
+    async def free_bytes(self) -> int:
+        found = os.statvfs(self._layout.root)
+        return found.f_bavail * found.f_frsize
+
+    def _discard(self, workspace_id: str) -> None:
+        """Move everything that there is; only then say what could not be moved."""
+        failed: OSError | None = None
+        for parent in (self._layout.trees, self._layout.layers, self._layout.baselines):
+            try:
+                move_to_trash(parent / workspace_id, self._layout.trash)
+            except OSError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _sweep(self) -> None:
+        """Throw away what dead processes left unfinished, and be ready for the first take."""
+        for parent in (self._layout.staging, self._layout.blanks, self._layout.incoming):
+            for name in os.listdir(parent):
+                if self._owners.left_behind(name):
+                    move_to_trash(parent / name, self._layout.trash)
+        self._templates.sweep()
+        self._pool.sweep()
+        if self.can_overlay:
+            self._stock.fill()
+        sync_directory(self._layout.trees)
+
+    def _is_whole(self, workspace_id: str) -> bool:
+        """Say whether all is there of a workspace that is laid over a template."""
+        layer = read_layer(self._layout.layers / workspace_id)
+        return layer is not None and all(path.is_dir() for path in (layer.upper, *layer.lower))
+
+
+def _workspaces(directory: Path) -> list[str]:
+    return [name for name in os.listdir(directory) if is_id("wsp", name)]
+
+
+def _start_baseline(index: Path, baseline: Path) -> None:
+    """Take the template's index along, once; an interrupted copy is made again."""
+    if (baseline / "index").exists():
+        return
+    baseline.mkdir(mode=0o700, exist_ok=True)
+    draft = baseline / "index.copied"
+    shutil.copy2(index, draft)
+    draft.rename(baseline / "index")

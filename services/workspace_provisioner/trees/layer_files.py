@@ -1,0 +1,136 @@
+"""Workspaces that are laid over templates: a writable layer, a note of what lies below, and an
+empty directory where the sandbox mounts both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.git.command import OverlayMount
+
+_MOUNT = "mount.json"
+_BLANK = (
+    "tree",
+    "layer",
+    "layer/work",
+    "layer/upper",
+    "layer/upper/.git",
+    "layer/upper/.git/refs",
+    "layer/upper/.git/refs/heads",
+)
+
+
+def make_blank(top: Path) -> None:
+    """Make the directories of a workspace that is laid over a template, as far as they are not
+    there: `layer`, and an empty `tree`; blocking.
+    """
+    for path in (os.fspath(top), *(f"{top}/{name}" for name in _BLANK)):
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o755)
+
+
+def fill_blank(top: Path, lower: Sequence[Path], commit: str, branch: str) -> None:
+    """Say in a blank what it is laid over, and put HEAD on `branch` at `commit`; blocking."""
+    if not os.path.isdir(f"{top}/tree"):
+        make_blank(top)
+    write_head(f"{top}/layer/upper/.git", commit, branch)
+    text = json.dumps({"lower": [str(path) for path in lower]})
+    _write(f"{top}/layer/{_MOUNT}", text)
+
+
+def complete_history(git_dir: str | Path, *, layered: bool, packed_refs: str) -> None:
+    """Let a git directory made from a shallow commit show the whole history, which the store has
+    by now, and the tags that came with it.
+    """
+    if packed_refs:
+        _write(f"{os.fspath(git_dir)}/packed-refs", packed_refs)
+    path = f"{os.fspath(git_dir)}/shallow"
+    if layered:
+        os.mknod(path, stat.S_IFCHR)
+    else:
+        os.unlink(path)
+
+
+def write_head(git_dir: str | Path, commit: str, branch: str) -> None:
+    """Put HEAD on a branch at a commit, or detach it there, in a git directory that nobody else
+    sees yet.
+    """
+    top = os.fspath(git_dir)
+    if branch:
+        ref = f"{top}/refs/heads/{branch}"
+        if "/" in branch or not os.path.isdir(f"{top}/refs/heads"):
+            os.makedirs(os.path.dirname(ref), 0o755, exist_ok=True)
+        _write(ref, f"{commit}\n")
+        _write(f"{top}/HEAD", f"ref: refs/heads/{branch}\n")
+    else:
+        _write(f"{top}/HEAD", f"{commit}\n")
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A workspace's layer on disk."""
+
+    path: Path
+    lower: tuple[Path, ...]
+
+    @property
+    def upper(self) -> Path:
+        """Where its changes are."""
+        return self.path / "upper"
+
+    @property
+    def template(self) -> Path:
+        """The directory of the template right below."""
+        return self.lower[0].parent
+
+    def readable(self, target: Path) -> OverlayMount:
+        """Return a mount that shows the workspace, also while its sandbox has it mounted, and
+        cannot be written.
+        """
+        return OverlayMount(lower=(self.upper, *self.lower), target=target)
+
+    def copy_note(self, target: Path) -> None:
+        """Write the note of what lies below into the directory of a copy."""
+        text = json.dumps({"lower": [str(path) for path in self.lower]})
+        _write(str(target / _MOUNT), text)
+
+    def writable(self, target: Path) -> OverlayMount:
+        """Return a mount for a layer that nobody else has mounted."""
+        return OverlayMount(
+            lower=self.lower, target=target, upper=self.upper, work=self.path / "work"
+        )
+
+
+def read_layer(path: Path) -> Layer | None:
+    """Read a layer; None when there is none, or its note is not whole."""
+    try:
+        note = json.loads((path / _MOUNT).read_bytes())
+        lower = tuple(Path(each) for each in note["lower"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Layer(path, lower) if lower else None
+
+
+def used_templates(layout: Layout) -> frozenset[str]:
+    """Return the ids of the templates over which workspaces are laid; blocking."""
+    found: set[str] = set()
+    for name in os.listdir(layout.layers):
+        layer = read_layer(layout.layers / name)
+        if layer is not None:
+            found.update(path.parent.name for path in layer.lower)
+    return frozenset(found)

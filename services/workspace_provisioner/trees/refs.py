@@ -1,0 +1,125 @@
+"""Reads HEAD and refs of a workspace's own git directory as hostile files, without git; see
+gitrepository-layout(5).
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from dataclasses import dataclass
+
+from workspace_provisioner.branches import checked_ref
+from workspace_provisioner.errors import FieldInvalid
+from workspace_provisioner.sources import ObjectFormat
+from workspace_provisioner.trees.layer_views import View
+
+_REF_BYTES = 2048
+_PACKED_BYTES = 32 * 1024 * 1024
+_MOST_REFS = 50_000
+_MOST_STEPS = 5
+_DEEPEST = 40
+
+
+class RefsUnreadable(Exception):
+    """The git directory is not one whose refs can be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What HEAD says: the branch, if it names one, and the commit, if there is one."""
+
+    branch: str
+    commit: str
+
+
+class GitRefs:
+    """The refs below a workspace's top directory."""
+
+    def __init__(self, *, top: View, object_format: ObjectFormat) -> None:
+        self._top = top
+        self._object_id = re.compile(rf"[0-9a-f]{{{object_format.digits}}}")
+        self._packed: dict[str, str] | None = None
+
+    def head(self) -> Head:
+        """Return what HEAD says; raises RefsUnreadable."""
+        content = self._top.read((".git", "HEAD"), _REF_BYTES)
+        if content is None:
+            raise RefsUnreadable("there is no HEAD")
+        text = _text(content)
+        if not text.startswith("ref:"):
+            return Head("", self._checked(text))
+        ref = text.removeprefix("ref:").strip()
+        branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
+        return Head(branch, self.commit(ref))
+
+    def commit(self, ref: str) -> str:
+        """Return the object id of a ref, and an empty string when there is none."""
+        for _ in range(_MOST_STEPS):
+            try:
+                checked_ref(ref)
+            except FieldInvalid as error:
+                raise RefsUnreadable("a ref has no valid name") from error
+            content = self._top.read((".git", *ref.split("/")), _REF_BYTES)
+            if content is None:
+                return self.packed().get(ref, "")
+            text = _text(content)
+            if not text.startswith("ref:"):
+                return self._checked(text)
+            ref = text.removeprefix("ref:").strip()
+        raise RefsUnreadable("a ref leads nowhere")
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """Return the refs below `refs/<prefix>/`, by their full names."""
+        start = f"refs/{prefix}/"
+        found = {ref: oid for ref, oid in self.packed().items() if ref.startswith(start)}
+        for ref in self._loose(start.rstrip("/")):
+            found[ref] = self.commit(ref)
+        return {ref: oid for ref, oid in found.items() if oid}
+
+    def packed(self) -> dict[str, str]:
+        """Return what `packed-refs` holds."""
+        if self._packed is None:
+            content = self._top.read((".git", "packed-refs"), _PACKED_BYTES)
+            self._packed = self._parsed(content or b"")
+        return self._packed
+
+    def _parsed(self, content: bytes) -> dict[str, str]:
+        found = {}
+        for line in content.decode("utf-8", "replace").splitlines():
+            if not line or line[0] in "#^":
+                continue
+            oid, _, ref = line.partition(" ")
+            found[ref] = self._checked(oid)
+        return found
+
+    def _loose(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        pending = [prefix]
+        while pending:
+            name = pending.pop()
+            with self._top.below((".git", *name.split("/"))) as view:
+                if view is None:
+                    continue
+                for child, descriptor in view.entries().items():
+                    looked = view.look(child, descriptor)
+                    if looked is None or child.endswith(".lock"):
+                        continue
+                    ref = f"{name}/{child}"
+                    if stat.S_ISDIR(looked.st_mode) and ref.count("/") < _DEEPEST:
+                        pending.append(ref)
+                    elif stat.S_ISREG(looked.st_mode):
+                        found.append(ref)
+                    else:
+                        raise RefsUnreadable("a ref is no file")
+            if len(found) + len(pending) > _MOST_REFS:
+                raise RefsUnreadable("there are too many refs")
+        return found
+
+    def _checked(self, text: str) -> str:
+        if not self._object_id.fullmatch(text):
+            raise RefsUnreadable("a ref is broken")
+        return text
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace").strip()

@@ -1,0 +1,353 @@
+"""Templates on disk: made aside, moved into place whole, never changed afterwards but for READY.
+
+A template is a checkout, or a delta layer over another template's checkout. Whoever lays a
+workspace over one writes that down first (`mount.json`) and then looks whether READY is still
+there; whoever drops one takes READY away first and then looks who uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from workspace_provisioner.disk.deletion import move_to_trash
+from workspace_provisioner.disk.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.host_root import Owners
+from workspace_provisioner.disk.layout import Layout, write_whole
+from workspace_provisioner.disk.room import has_room
+from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import CheckoutFailed
+from workspace_provisioner.git.checkout import GitCheckouts, packed_tags, settled
+from workspace_provisioner.git.command import OverlayMount
+from workspace_provisioner.git.index import Contents
+from workspace_provisioner.ports import ObjectsLacking, Stores
+from workspace_provisioner.sources import ProjectKey
+from workspace_provisioner.templates import Template, family, template_id
+from workspace_provisioner.trees.layer_files import used_templates
+from workspace_provisioner.trees.template_records import READY, read_ready, ready_text
+
+log = logging.getLogger(__name__)
+
+RETIRED = "RETIRED"
+USED = "USED"
+"""An empty file whose time is that of the last take."""
+KEPT_TEMPLATES = 3
+"""Newest full checkouts of a project key that are kept though nobody uses them."""
+_UNUSED_SECONDS = 3600.0
+_KEPT_SECONDS = 7 * 24 * 3600.0
+_LARGEST_DELTA = 4
+"""A delta holds at most one file in so many; beyond that a full checkout is made."""
+
+
+class TemplateFiles:
+    """The templates below a layout's root."""
+
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        files: FileWork,
+        stores: Stores,
+        checkouts: GitCheckouts,
+        owners: Owners,
+        overlay: bool,
+    ) -> None:
+        self._layout = layout
+        self._files = files
+        self._stores = stores
+        self._checkouts = checkouts
+        self._owners = owners
+        self._overlay = overlay
+        self._boot = boot_id()
+        self._read: dict[str, tuple[tuple[int, int], Template]] = {}
+        self._makes: dict[tuple[str, bool], asyncio.Task[Template]] = {}
+
+    def read(self, identity: str) -> Template | None:
+        """Return a template that is ready; blocking, a stat(2) unless READY changed."""
+        path = f"{self._layout.templates}/{identity}"
+        try:
+            seen = os.stat(f"{path}/{READY}")
+        except FileNotFoundError:
+            self._read.pop(identity, None)
+            return None
+        version = (seen.st_ino, seen.st_mtime_ns)
+        known = self._read.get(identity)
+        if known is not None and known[0] == version:
+            return known[1]
+        found = read_ready(Path(path))
+        if found is None or found[1] not in ("", self._boot):
+            return None
+        self._read[identity] = (version, found[0])
+        return found[0]
+
+    def keep(self, template: Template) -> bool:
+        """Note that a workspace was laid over a template; returns whether it is still ready, and
+        what it is laid over too. Blocking.
+        """
+        for identity in (template.template_id, template.base):
+            if identity:
+                path = f"{self._layout.templates}/{identity}"
+                try:
+                    os.utime(f"{path}/{USED}")
+                    os.stat(f"{path}/{READY}")
+                except FileNotFoundError:
+                    return False
+        return True
+
+    def lower(self, template: Template) -> tuple[Path, ...]:
+        """Return the directories that a workspace is laid over, topmost first."""
+        top = self._layout.templates / template.template_id
+        if not template.base:
+            return (top / "tree",)
+        return (top / "layer", self._layout.templates / template.base / "tree")
+
+    async def make(self, key: ProjectKey, commit: str, *, idle: bool) -> Template:
+        """Return the commit's template, and make it when there is none.
+
+        Calls for the same one share the work; only the work of a call for background's sake is
+        not waited for by others. Raises ObjectsLacking and CheckoutFailed.
+        """
+        identity = template_id(key, commit)
+        found = await self._files.run(self.read, identity)
+        if found is not None:
+            return found
+        running = self._makes.get((identity, False)) or (
+            self._makes.get((identity, True)) if idle else None
+        )
+        if running is None:
+            running = asyncio.create_task(
+                self._make(key, commit, idle=idle), name=f"template {identity}"
+            )
+            self._makes[identity, idle] = running
+            running.add_done_callback(lambda task: self._made((identity, idle), task))
+        return await asyncio.shield(running)
+
+    async def close(self) -> None:
+        """Stop what is being made."""
+        running = list(self._makes.values())
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _made(self, place: tuple[str, bool], task: asyncio.Task[Template]) -> None:
+        self._makes.pop(place, None)
+        if not task.cancelled():
+            task.exception()  # seen here, also when every caller has left
+
+    async def _make(self, key: ProjectKey, commit: str, *, idle: bool) -> Template:
+        staged = self._layout.staging / self._owners.own_name()
+        try:
+            stamp = await self._stores.stamp(key, commit)
+            if stamp is None:
+                raise ObjectsLacking
+            base = await self._base(key, commit)
+            if base is not None:
+                contents = await self._make_delta(staged, key, base, commit, idle=idle)
+            else:
+                contents = await self._checkouts.make(staged, key, commit, idle=idle)
+            template = Template(
+                template_id=template_id(key, commit),
+                key=key,
+                commit=commit,
+                base=base.template_id if base else "",
+                has_submodules=contents.has_submodules,
+                submodules_fault=contents.submodules_fault,
+                lfs_pointers=contents.lfs_pointers,
+                converts=contents.converts,
+                files=contents.files,
+                size=contents.size,
+                made_at=time.time(),
+                grafted=stamp.shallow,
+                stamp=stamp,
+            )
+            return await self._files.run(self._publish, staged, template)
+        finally:
+            await self._files.run(move_to_trash, staged, self._layout.trash)
+
+    async def _base(self, key: ProjectKey, commit: str) -> Template | None:
+        """Choose the newest full checkout of the project that is near enough for a delta."""
+        if not self._overlay or await self._stores.is_shallow(key, commit):
+            return None
+        full = [each for each in await self._files.run(self._of, key) if not each.base]
+        if not full or full[0].grafted:
+            return None
+        differing = await self._checkouts.differing(key, full[0].commit, commit)
+        return full[0] if differing * _LARGEST_DELTA <= full[0].files else None
+
+    async def _make_delta(
+        self, staged: Path, key: ProjectKey, base: Template, commit: str, *, idle: bool
+    ) -> Contents:
+        below = self._layout.templates / base.template_id
+        mount = OverlayMount(
+            lower=(below / "tree",),
+            target=staged / "seen",
+            upper=staged / "layer",
+            work=staged / "work",
+        )
+        tags = packed_tags(await self._stores.tags(key))
+        await self._files.run(_lay_out_delta, staged, commit, tags)
+        await self._checkouts.advance_layer(key, mount, base.commit, commit, idle=idle)
+        return await self._files.run(
+            _settled_delta, staged, below / "tree", key, self._layout.trash
+        )
+
+    def _publish(self, staged: Path, template: Template) -> Template:
+        """Move a finished template into place; another process may have been first."""
+        (staged / USED).touch()
+        (staged / READY).write_bytes(ready_text(template, self._boot))
+        target = self._layout.templates / template.template_id
+        with self._locked():
+            found = self.read(template.template_id)
+            if found is not None:
+                return found
+            if template.base and self.read(template.base) is None:
+                raise CheckoutFailed("keeping the base of the delta")
+            if (target / RETIRED).exists():
+                self._finish_drop(target)
+                found = self.read(template.template_id)
+                if found is not None:
+                    return found
+            move_to_trash(target, self._layout.trash)
+            staged.rename(target)
+        return template
+
+    async def make_durable(self) -> None:
+        """Bring the templates of this boot to the disk, so that they outlive a power cut."""
+        await self._files.run(self._make_durable)
+
+    def _make_durable(self) -> None:
+        fresh = [found for found in self._all() if found[1]]
+        if not fresh:
+            return
+        FileDisk().sync_all(self._layout.templates)
+        for template, _ in fresh:
+            self._rewrite(template, "")
+
+    async def restamp(self, key: ProjectKey) -> None:
+        """Look at the templates of a store after it changed: those whose commit is still promised
+        get a new stamp, the others are dropped.
+        """
+        for template in await self._files.run(self._of, key):
+            stamp = await self._stores.stamp(key, template.commit)
+            if stamp is None:
+                await self._files.run(self._drop, template.template_id)
+            elif stamp != template.stamp:
+                await self._files.run(self._rewrite, replace(template, stamp=stamp), None)
+
+    async def collect(self) -> None:
+        """Drop the templates that nobody uses and that are neither new nor the newest; when room is
+        short, all that nobody uses.
+        """
+        await self._files.run(self._collect)
+
+    def _collect(self) -> None:
+        is_short = not has_room(self._layout)
+        by_family: dict[str, list[Template]] = {}
+        for template, _ in self._all():
+            by_family.setdefault(family(template.key), []).append(template)
+        for templates in by_family.values():
+            templates.sort(key=_made_at, reverse=True)
+            full = [each.template_id for each in templates if not each.base]
+            kept = {*full[:KEPT_TEMPLATES], *(t.template_id for t in templates[:KEPT_TEMPLATES])}
+            for each in templates:
+                longest = _KEPT_SECONDS if each.template_id in kept else _UNUSED_SECONDS
+                if is_short or self._unused_for(each.template_id) > longest:
+                    self._drop(each.template_id)
+
+    def sweep(self) -> None:
+        """Put right what a killed process left half dropped; blocking, at start."""
+        for name in self._names():
+            path = self._layout.templates / name
+            if (path / RETIRED).exists():
+                self._finish_drop(path)
+            elif (found := read_ready(path)) is None or found[1] not in ("", self._boot):
+                move_to_trash(path, self._layout.trash)
+
+    def _drop(self, identity: str) -> None:
+        path = self._layout.templates / identity
+        with self._locked():
+            try:
+                (path / READY).rename(path / RETIRED)
+            except FileNotFoundError:
+                return
+            self._finish_drop(path)
+
+    def _finish_drop(self, path: Path) -> None:
+        """Delete a retired template unless a workspace or a delta needs it; then it is ready
+        again.
+        """
+        based = {template.base for template, _ in self._all()}
+        if path.name in based or path.name in used_templates(self._layout):
+            (path / RETIRED).rename(path / READY)
+            return
+        move_to_trash(path, self._layout.trash)
+        log.info("template dropped", extra={"template_id": path.name})
+
+    def _unused_for(self, identity: str) -> float:
+        """Return the seconds since the template was made or taken."""
+        try:
+            return time.time() - (self._layout.templates / identity / USED).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _rewrite(self, template: Template, boot: str | None) -> None:
+        """Say something else of a template in READY, unless it was dropped meanwhile."""
+        path = self._layout.templates / template.template_id
+        with self._locked():
+            found = read_ready(path)
+            if found is not None:
+                said = found[1] if boot is None else boot
+                write_whole(path / READY, ready_text(template, said), durably=True)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Change what is ready alone, also among processes; takes need no lock."""
+        path = self._layout.templates / ".lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _of(self, key: ProjectKey) -> Sequence[Template]:
+        prefix = f"{family(key)}-"
+        names = os.listdir(self._layout.templates)
+        found = [self.read(name) for name in names if name.startswith(prefix)]
+        templates = [each for each in found if each is not None]
+        return sorted(templates, key=_made_at, reverse=True)
+
+    def _all(self) -> list[tuple[Template, str]]:
+        found = [read_ready(self._layout.templates / name) for name in self._names()]
+        return [each for each in found if each is not None]
+
+    def _names(self) -> list[str]:
+        return [name for name in os.listdir(self._layout.templates) if not name.startswith(".")]
+
+
+def _made_at(template: Template) -> float:
+    return template.made_at
+
+
+def _lay_out_delta(staged: Path, commit: str, packed_tags: str) -> None:
+    staged.mkdir(mode=0o700)
+    for name in ("layer", "layer/.git", "work", "seen"):
+        (staged / name).mkdir(mode=0o755)
+    (staged / "baseline").mkdir(mode=0o700)
+    (staged / "layer/.git/HEAD").write_text(f"{commit}\n")
+    if packed_tags:
+        (staged / "layer/.git/packed-refs").write_text(packed_tags)
+
+
+def _settled_delta(staged: Path, below: Path, key: ProjectKey, trash: Path) -> Contents:
+    for name in ("work", "seen"):
+        move_to_trash(staged / name, trash)
+    return settled(staged / "layer", staged / "baseline", key, below=below)

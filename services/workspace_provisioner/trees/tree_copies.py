@@ -1,0 +1,146 @@
+"""Copies the files of a workspace while its sandbox may still write them: nothing is followed, and
+what is neither file, directory nor symbolic link is left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+
+from workspace_provisioner.trees.layer_views import View, is_whiteout, open_file
+from workspace_provisioner.workspace_errors import ForkFailed
+
+_FICLONE = 0x40049409
+_DEEPEST = 200
+_CHUNK_BYTES = 1024 * 1024
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# No set-user-id or set-group-id: the copy may get another owner.
+_MODE = 0o1777
+
+
+class TreeCopy:
+    """One copy. With `layer`, what is copied is a layer itself: its whiteouts and marks go along.
+
+    `goes_on` is asked before each entry, and raises what ends the copy.
+    """
+
+    def __init__(self, *, layer: bool, goes_on: Callable[[], None]) -> None:
+        self._layer = layer
+        self._goes_on = goes_on
+        self._can_clone = True
+        self._keeps_owners = os.geteuid() == 0
+
+    def directory(self, view: View, target: int) -> None:
+        """Copy what a directory holds into the open, empty directory `target`."""
+        self._directory(view, target, in_git=False, depth=0)
+        self._marks(view.descriptors[0], target)
+
+    def _directory(self, view: View, target: int, *, in_git: bool, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise ForkFailed("its directories are nested too deeply")
+        for name, descriptor in self._entries(view).items():
+            self._goes_on()
+            found = view.look(name, descriptor)
+            if found is None:
+                continue
+            inside = in_git or (depth == 0 and name == ".git")
+            if stat.S_ISDIR(found.st_mode):
+                self._subdirectory(view, name, target, in_git=inside, depth=depth)
+            elif stat.S_ISREG(found.st_mode):
+                # A lock of a git process that goes on in the source; nobody would take it away.
+                if not (inside and name.endswith(".lock")):
+                    self._file(name, descriptor, target)
+            elif stat.S_ISLNK(found.st_mode):
+                _link(name, descriptor, target, found)
+            elif self._layer and is_whiteout(found):
+                os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=target)
+
+    def _entries(self, view: View) -> dict[str, int]:
+        if not self._layer:
+            return view.entries()
+        (descriptor,) = view.descriptors
+        return dict.fromkeys(os.listdir(descriptor), descriptor)
+
+    def _subdirectory(
+        self, view: View, name: str, target: int, *, in_git: bool, depth: int
+    ) -> None:
+        below = view.directory(name)
+        if below is None:
+            return
+        try:
+            os.mkdir(name, 0o700, dir_fd=target)
+            copied = os.open(name, _DIRECTORY, dir_fd=target)
+            try:
+                self._directory(below, copied, in_git=in_git, depth=depth + 1)
+                self._marks(below.descriptors[0], copied)
+            finally:
+                os.close(copied)
+        finally:
+            below.close()
+
+    def _file(self, name: str, directory: int, target: int) -> None:
+        source = open_file(name, directory)
+        if source is None:
+            return
+        try:
+            copied = os.open(name, _NEW, 0o600, dir_fd=target)
+            try:
+                self._content(source, copied)
+                self._marks(source, copied)
+            finally:
+                os.close(copied)
+        finally:
+            os.close(source)
+
+    def _content(self, source: int, copied: int) -> None:
+        if self._can_clone:
+            try:
+                fcntl.ioctl(copied, _FICLONE, source)
+            except OSError:
+                self._can_clone = False
+            else:
+                return
+        size = os.fstat(source).st_size
+        place = 0
+        while place < size:  # a hole of terabytes stays a hole
+            try:
+                start = os.lseek(source, place, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    break
+                raise
+            end = os.lseek(source, start, os.SEEK_HOLE)
+            place = start
+            while place < end:
+                self._goes_on()
+                copied_bytes = os.copy_file_range(
+                    source, copied, min(end - place, _CHUNK_BYTES), place, place
+                )
+                if not copied_bytes:
+                    return
+                place += copied_bytes
+        os.truncate(copied, max(size, place))
+
+    def _marks(self, source: int, copied: int) -> None:
+        """Give a copy the owner, attributes, mode and times."""
+        found = os.fstat(source)
+        if self._keeps_owners:
+            os.chown(copied, found.st_uid, found.st_gid)
+        for name in os.listxattr(source):
+            if name.startswith("user.") and (self._layer or not name.startswith("user.overlay.")):
+                os.setxattr(copied, name, os.getxattr(source, name))
+        os.chmod(copied, stat.S_IMODE(found.st_mode) & _MODE)
+        os.utime(copied, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _link(name: str, directory: int, target: int, found: os.stat_result) -> None:
+    try:
+        leads_to = os.readlink(name, dir_fd=directory)
+    except (FileNotFoundError, OSError):
+        return
+    os.symlink(leads_to, name, dir_fd=target)
+    os.utime(name, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=target, follow_symlinks=False)
