@@ -14,9 +14,9 @@ from fairlead_tunnel.byte_channel import PROTOCOL, Side, label_of
 from fairlead_tunnel.data_channel_port import DataChannelPort
 from fairlead_tunnel.loopback_candidates import offer_loopback_when_alone
 from fairlead_tunnel.pump import Pump
+from fairlead_tunnel.whole_connection import NotClosed, WholeConnection
 
 KEEPER_ID = 65534
-CLOSE_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class WebrtcTunnel:
     def __init__(self) -> None:
         offer_loopback_when_alone(importlib.import_module("aioice.ice"))
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self._whole = WholeConnection(connection=self._connection)
         self._settled = asyncio.Event()
         self._lost = asyncio.Event()
         self._numbers: Iterator[int] = iter(())
@@ -51,14 +52,15 @@ class WebrtcTunnel:
 
     async def offer(self) -> str:
         """Return the SDP offer, with all candidates."""
-        await self._connection.setLocalDescription(await self._connection.createOffer())
-        return self._connection.localDescription.sdp
+        return await self._whole.step(self._gather())
 
     async def connect(self, answer: str) -> bool:
         """Apply the gateway's answer, wait for the outcome and say whether it is connected."""
         try:
-            await self._connection.setRemoteDescription(
-                RTCSessionDescription(sdp=answer, type="answer")
+            await self._whole.step(
+                self._connection.setRemoteDescription(
+                    RTCSessionDescription(sdp=answer, type="answer")
+                )
             )
         except Exception as error:
             # aiortc's parser raises whatever the lines run into.
@@ -87,13 +89,16 @@ class WebrtcTunnel:
     async def close(self) -> None:
         """Free everything, in a bounded time."""
         self._take_loss()
-        # Never cancelled half-way: a second close() of aiortc would wait for the first for ever.
-        closing = asyncio.ensure_future(self._connection.close())
-        await asyncio.wait((closing,), timeout=CLOSE_SECONDS)
-        if not closing.done():
+        try:
+            await self._whole.close()
+        except NotClosed:
             log.warning("connection not closed in time")
-            closing.cancel()
-            await asyncio.wait((closing,))
+        except Exception as error:
+            log.debug("connection closed badly", extra={"cause": type(error).__name__})
+
+    async def _gather(self) -> str:
+        await self._connection.setLocalDescription(await self._connection.createOffer())
+        return self._connection.localDescription.sdp
 
     def _take_state(self) -> None:
         if self._connection.connectionState in ("failed", "closed"):

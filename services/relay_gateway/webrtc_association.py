@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import PROTOCOL, Side, port_of
 from fairlead_tunnel.data_channel_port import DataChannelPort
 from fairlead_tunnel.pump import Ending, Pump
+from fairlead_tunnel.whole_connection import NotClosed, WholeConnection
 from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import (
     ChannelLimit,
@@ -22,8 +23,6 @@ from relay_gateway.session import (
 
 if TYPE_CHECKING:
     from aiortc import RTCDataChannel, RTCDtlsTransport, RTCPeerConnection
-
-CLOSE_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +40,7 @@ class WebrtcAssociation:
         is_draining: Callable[[], bool],
     ) -> None:
         self._connection = connection
+        self._whole = WholeConnection(connection=connection)
         self._session = session
         self._opener = opener
         self._channel_limit = channel_limit
@@ -59,9 +59,9 @@ class WebrtcAssociation:
         """How many channels are open."""
         return len(self._tasks)
 
-    def answered(self, answer: str) -> None:
-        """Note the answer; from now on the connection can end."""
-        self.answer = answer
+    async def negotiate(self, answering: Coroutine[object, object, str]) -> None:
+        """Wait for the answer; from then on the connection can end. When cancelled, close()."""
+        self.answer = await self._whole.step(answering)
         if self._connection.sctp is not None:
             dtls = self._connection.sctp.transport
             dtls.on("statechange", lambda: self._take_dtls_state(dtls))
@@ -87,15 +87,11 @@ class WebrtcAssociation:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        # A second close() of aiortc waits for the first one for ever when that was cancelled, and
-        # the first one waits for sockets: so it runs in a task of its own, for a bounded time.
-        closing = asyncio.ensure_future(self._connection.close())
-        await asyncio.wait((closing,), timeout=CLOSE_SECONDS)
-        if not closing.done():
+        try:
+            await self._whole.close()
+        except NotClosed:
             log.error("connection not closed", extra={"session_id": self._session.session_id})
-            closing.cancel()
-            await asyncio.wait((closing,))
-        elif not closing.cancelled() and (error := closing.exception()):
+        except Exception as error:
             log.warning("connection closed badly", extra={"cause": type(error).__name__})
 
     def _end(self, reason: CloseReason) -> None:

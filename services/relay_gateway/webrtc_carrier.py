@@ -55,7 +55,7 @@ class WebrtcCarrier:
             is_draining=lambda: self._draining,
         )
         try:
-            association.answered(await _answer(connection, offer))
+            await association.negotiate(_answer(connection, offer))
         except BaseException:
             await association.close()
             raise

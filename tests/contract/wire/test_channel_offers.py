@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from datetime import UTC, datetime
 
 import psutil
@@ -108,6 +108,51 @@ async def test_refusals_leave_no_socket_and_no_task(offer: str) -> None:
     await asyncio.sleep(0.05)
     assert len(psutil.Process().net_connections()) == sockets
     assert len(asyncio.all_tasks()) == tasks
+
+
+async def udp_sockets_left() -> int:
+    """Count this process's UDP sockets once what is ending has ended."""
+    if others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others, timeout=10)
+    for _ in range(3):  # transports close in a later turn
+        await asyncio.sleep(0)
+    return len(psutil.Process().net_connections("udp"))
+
+
+async def turns_of(steps: Coroutine[object, object, object], most: int) -> bool:
+    """Run steps for so many turns of the loop, cancel them and say whether they had ended."""
+    task = asyncio.ensure_future(steps)
+    for _ in range(most):
+        await asyncio.sleep(0)
+    has_ended = task.done()
+    task.cancel()
+    await asyncio.wait((task,))
+    return has_ended
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_is_cancelled_at_any_turn_leaves_no_socket(offer: str) -> None:
+    """aioice 0.13 forgets what it has bound when its gathering is cancelled."""
+    await outcome(offer)
+    before = await udp_sockets_left()
+    turns = 0
+    while not await turns_of(outcome(offer), turns):
+        turns += 1
+        assert await udp_sockets_left() == before, turns
+    assert turns > 10
+
+
+@pytest.mark.asyncio
+async def test_an_offer_that_is_cancelled_at_any_turn_leaves_no_socket() -> None:
+    before = await udp_sockets_left()
+    has_ended, turns = False, 0
+    while not has_ended:
+        tunnel = WebrtcTunnel()
+        has_ended = await turns_of(tunnel.offer(), turns)
+        await tunnel.close()
+        assert await udp_sockets_left() == before, turns
+        turns += 1
+    assert turns > 5
 
 
 @settings(
