@@ -12,6 +12,7 @@ COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker
 STATE = $(or $(FAIRLEAD_STATE),.fairlead)
 CODE := services sdk tunnel tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
+SPREAD := -n logical --maxprocesses 4 --dist loadfile
 
 REPO ?=
 CMD ?=
@@ -42,14 +43,13 @@ doctor: $(RUN) ## Say what this machine can do, and what to do about the rest
 
 ##@ Check
 check: fmt-check lint types layers proto-check test-unit ## Everything that takes seconds
-test: $(DEV) ## All tests that need no container engine
-	$(PYTEST) tests/unit tests/contract tests/e2e
+test: test-unit test-contract test-e2e ## All tests that need no container engine
 test-unit: $(DEV) ## Tests without sockets
 	$(PYTEST) tests/unit
 test-contract: $(DEV) ## One suite per port and per wire
-	$(PYTEST) tests/contract
+	$(PYTEST) $(SPREAD) tests/contract
 test-e2e: $(DEV) ## A whole stack, from outside
-	$(PYTEST) tests/e2e
+	$(PYTEST) $(SPREAD) tests/e2e
 
 ##@ Code
 fmt: $(DEV) ## Format, and fix what can be fixed

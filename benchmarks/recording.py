@@ -59,9 +59,9 @@ class Recording:
     load_before: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def write(self) -> Path:
-        """Write `out/<name>.json`, print it and return its path."""
-        path = HERE / "out" / f"{self.name}.json"
-        path.parent.mkdir(exist_ok=True)
+        """Write `out/<name>.json`, a quick run's to `out/quick`, print it and return its path."""
+        path = HERE / "out" / ("quick" if QUICK else "") / f"{self.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         document = {
             "name": self.name,
             "commit": commit(),

@@ -9,9 +9,10 @@ HERE = Path(__file__).resolve().parent
 PREAMBLE = """# Benchmarks
 
 `make bench NAME=launch` measures on this machine and writes `out/launch.json`; `QUICK=1` takes
-seconds and is for function, not for figures. What stands below is drawn from `recorded/` by
-`make bench-report`: the runs that we stand by, each on the commit that it names. Peers ran in the
-same run, interleaved. Timings are from a small shared machine: read the ratios first.
+seconds, writes below `out/quick` and is for function, not for figures: the tests run it so. What
+stands below is drawn from `recorded/` by `make bench-report`: the runs that we stand by, each on
+the commit that it names. Peers ran in the same run, interleaved. Timings are from a small shared
+machine: read the ratios first.
 """
 WIDTH = 40
 

@@ -28,6 +28,7 @@ TENANT = "bench"
 TAKES = 10 if QUICK else 200
 PEER_RUNS = 2 if QUICK else 5
 BURST = 50
+BURSTS = 1 if QUICK else 5
 _PREPARED = {"overlay", "overlay_delta"}
 _SERVICES = Path(__file__).resolve().parents[2] / "services"
 _STATUS = """

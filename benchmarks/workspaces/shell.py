@@ -54,5 +54,9 @@ class Shell:
         return elapsed
 
     def stop_agent(self) -> None:
-        """End the background agent, if there is one."""
-        subprocess.run([_FAIRLEAD, "agent", "--stop"], env=self._environment, check=False)
+        """End the background agent: it is the one of the launches' own environment."""
+        environment = self._environment | {"FAIRLEAD_AGENT": "1"}
+        stopped = subprocess.run(
+            [_FAIRLEAD, "agent", "--stop"], env=environment, capture_output=True, check=True
+        )
+        assert b"The agent was stopped." in stopped.stdout, stopped

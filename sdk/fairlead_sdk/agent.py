@@ -119,7 +119,8 @@ class Agent:
             case "stop":
                 self._leave.set()
             case "status":
-                lines = [f"{os.getpid()} {self._launches}", *(url for url, _ in self._doors)]
+                places = [*(url for url, _ in self._doors), *self._hosts]
+                lines = [f"{os.getpid()} {self._launches}", *places]
                 writer.write("\n".join(lines).encode() + b"\n")
                 await writer.drain()
 
@@ -207,9 +208,25 @@ def sole_owner(path: str) -> Iterator[bool]:
     except BlockingIOError:
         yield False
     else:
-        yield True
+        # Whoever had it may have removed it meanwhile: then another file has this name.
+        is_sole = os.fstat(descriptor).st_nlink > 0
+        try:
+            yield is_sole
+        finally:
+            if is_sole:
+                os.unlink(f"{path}.lock")
     finally:
         os.close(descriptor)
+
+
+def _sweep(directory: str) -> None:
+    """Remove what agents left that were killed."""
+    for name in os.listdir(directory):
+        if name.startswith("agent-") and name.endswith(".lock"):
+            left = os.path.join(directory, name.removesuffix(".lock"))
+            with contextlib.suppress(OSError), sole_owner(left) as is_dead:
+                if is_dead:
+                    os.unlink(left)
 
 
 def main() -> None:
@@ -220,6 +237,7 @@ def main() -> None:
     os.umask(0o077)
     with sole_owner(path) as is_sole:
         if is_sole:
+            _sweep(os.path.dirname(path))
             import_module("fairlead_sdk.cli.following")  # else the first launch imports it
             gc.freeze()
             asyncio.run(Agent(environment=dict(os.environ)).run(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from fairlead_sdk.loop_thread import LoopThread
 from fairlead_sdk.uploads import UploadProgress
@@ -47,9 +48,11 @@ class Workspaces:
         """Read a workspace; with `count_changes` the files are counted that have changed in it."""
         return self._loop.run(self._workspaces.get(workspace_id, count_changes=count_changes))
 
-    def list(self, *, limit: int = 100) -> tuple[WorkspaceRecord, ...]:
-        """List workspaces, by id."""
-        return self._loop.run(self._workspaces.list(limit=limit))
+    def list(
+        self, *, limit: int = 100, on_unanswered: Callable[[str], None] | None = None
+    ) -> tuple[WorkspaceRecord, ...]:
+        """List workspaces, by id; `on_unanswered` hears of each host that did not answer."""
+        return self._loop.run(self._workspaces.list(limit=limit, on_unanswered=on_unanswered))
 
     def fork(
         self, workspace_id: str, *, name: str = "", branch: str = "", lease: float | None = None

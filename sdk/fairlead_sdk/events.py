@@ -18,7 +18,8 @@ class StepChanged:
 
     `step` is `workspace`, `sandbox`, `channel` or `execution`; `state` is `started`, `done`,
     `failed` or `undone`; `elapsed` is in seconds, absent when it has just started; `freshness`
-    comes with a workspace that is done, when an upstream was asked for.
+    comes with a workspace that is done, when an upstream was asked for; `lfs_pointers` counts its
+    files whose content is with Git LFS.
     """
 
     step: str
@@ -27,6 +28,7 @@ class StepChanged:
     failure: Failure | None
     detail: str
     freshness: Freshness | None = None
+    lfs_pointers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ def _happening(name: str, fields: JsonObject) -> Happening | None:
                 failure=None if failure is None else Failure.read(failure),
                 detail=form.text(fields, "detail"),
                 freshness=Freshness.read(form.child(fields, "freshness")),
+                lfs_pointers=form.number(fields, "lfs_pointers"),
             )
         case "miss":
             return SnapshotMissed(

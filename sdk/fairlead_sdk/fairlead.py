@@ -173,7 +173,11 @@ class AsyncFairlead:
         scratch = Scratch()
         try:
             repository = await asyncio.to_thread(
-                read_repository, path, clean=clean or bool(from_), scratch=scratch
+                read_repository,
+                path,
+                clean=clean or bool(from_),
+                submodules=submodules,
+                scratch=scratch,
             )
             record = await self._provisioned(repository, request)
         finally:

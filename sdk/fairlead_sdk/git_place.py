@@ -27,6 +27,25 @@ class GitPlace:
         self.heads: Heads = read_heads(common_directory)
         self.commit, self.branch = _head(git_directory, self.heads)
 
+    def has_moved(self) -> bool:
+        """Say whether HEAD names another commit or branch by now, or what only git can tell."""
+        try:
+            with open(f"{self.git_directory}/HEAD", "rb") as file:
+                content = file.read(4096).rstrip(b"\n")
+            named = f"ref: refs/heads/{self.branch}" if self.branch else self.commit
+            if content != os.fsencode(named):
+                return True
+            if not self.branch:
+                return False
+            try:
+                with open(f"{self.common_directory}/refs/heads/{self.branch}", "rb") as file:
+                    return object_id(file.read(4096)).decode("ascii") != self.commit
+            except FileNotFoundError:
+                heads = read_heads(self.common_directory)
+                return _head(self.git_directory, heads) != (self.commit, self.branch)
+        except (OSError, Unsure):
+            return True
+
 
 def find_place(path: str, *, environment: Mapping[str, str]) -> GitPlace:
     """Find the repository around the directory `path`; raises `Unsure`."""

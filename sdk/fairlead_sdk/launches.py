@@ -18,6 +18,7 @@ from fairlead_sdk.events import (
     read_event,
 )
 from fairlead_sdk.json_form import JsonObject, JsonValue
+from fairlead_sdk.known_tags import learn_sent
 from fairlead_sdk.records import LaunchRecord, Trace
 from fairlead_sdk.repository import Repository
 from fairlead_sdk.source import known_tips, source_document
@@ -165,8 +166,10 @@ class AsyncLaunches:
                 self.histories.begin(answer)
 
     def _learn(self, repository: Repository, body: JsonObject) -> None:
-        if "upstream" not in (form.child(body, "source") or {}):  # else it is another commit
+        source = form.child(body, "source") or {}
+        if "upstream" not in source:  # else it is another commit
             known_tips(repository, url=self._door.url).learn([repository.commit])
+            learn_sent(repository, source, url=self._door.url)
 
     async def get(self, launch_id: str) -> LaunchRecord:
         """Read a launch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,11 @@ from fairlead_sdk.repository import Repository, Tip
 
 INLINE_LIMIT_BYTES = 256 * 1024
 MOST_TIPS = 5000
+MOST_TIPS_BYTES = 1_000_000
+"""What the tips take as JSON at most: with what is around them they fit the line of an upload."""
+LONGEST_REF_BYTES = 1000
+LONGEST_REF_PART_BYTES = 250
+"""A host keeps a ref in a file, whose lock has five characters more."""
 _CHUNK_BYTES = 256 * 1024
 _HEADER_BYTES = 12
 _SEARCHED = 1024
@@ -71,7 +77,17 @@ class Commits:
 
 
 def tips_of(repository: Repository) -> tuple[Tip, ...]:
-    """Give every local head, and every tag that names a commit; at most 5000."""
+    """Give the local heads, the branch here first, and the tags that name a commit: as many as an
+    upload may name, without those whose names no host takes.
+    """
+    tags = [tag for tag, kind in listed_tags(repository) if kind == "commit"]
+    here = f"refs/heads/{repository.branch}"
+    heads = sorted(repository.tips, key=lambda tip: tip.ref != here)
+    return tuple(_carried([*heads, *tags]))
+
+
+def listed_tags(repository: Repository) -> list[tuple[Tip, str]]:
+    """Give every tag, the newest first, and what kind of object it leads to."""
     listed = run_git(
         "for-each-ref",
         "--sort=-creatordate",
@@ -79,12 +95,38 @@ def tips_of(repository: Repository) -> tuple[Tip, ...]:
         "refs/tags",
         environment=_environment(repository),
     )
-    tags = []
-    for line in listed.decode("utf-8", "replace").splitlines():
+    found = []
+    for line in os.fsdecode(listed).split("\n")[:-1]:
         name, kind, inner, ref = line.split(" ", 3)
-        if "commit" in (kind, inner) and "\N{REPLACEMENT CHARACTER}" not in ref:
-            tags.append(Tip(ref=ref, commit=name))
-    return (*repository.tips, *tags)[:MOST_TIPS]
+        found.append((Tip(ref=ref, commit=name), inner or kind))
+    return found
+
+
+def _carried(tips: Sequence[Tip]) -> Iterator[Tip]:
+    """Give the first of `tips` that an upload's line holds."""
+    size = count = 0
+    for tip in tips:
+        if is_refused(tip.ref):
+            continue
+        size += len(json.dumps({"ref": tip.ref, "commit": tip.commit}))
+        count += 1
+        if count > MOST_TIPS or size > MOST_TIPS_BYTES:
+            return
+        yield tip
+
+
+def is_refused(ref: str) -> bool:
+    """Say whether a name is too long for a host, or was not UTF-8."""
+    try:
+        name = ref.encode()
+    except UnicodeEncodeError:
+        return True
+    parts = name.split(b"/")
+    return (
+        "\N{REPLACEMENT CHARACTER}" in ref
+        or len(name) > LONGEST_REF_BYTES
+        or max(map(len, parts)) > LONGEST_REF_PART_BYTES
+    )
 
 
 def stream_pack(
@@ -156,13 +198,16 @@ async def each_chunk(
         await asyncio.to_thread(pack.close)
 
 
-def pack_commits(repository: Repository, known: Sequence[str]) -> Commits | None:
-    """Pack the commits since the nearest of the `known` ones, if that is at most 256 KiB.
+def pack_commits(
+    repository: Repository, known: Sequence[str], *, tags: Sequence[Tip] = ()
+) -> Commits | None:
+    """Pack the commits since the nearest of the `known` ones and what `tags` reach beyond it, if
+    that is at most 256 KiB.
 
     `None` when there is nothing to send, or too much. Raises `RepositoryError`,
     `client_objects_missing`.
     """
-    if not known or repository.commit in known:
+    if not known or (repository.commit in known and not tags):
         return None
     environment = _environment(repository)
     count = f"--max-count={_SEARCHED}"
@@ -176,7 +221,8 @@ def pack_commits(repository: Repository, known: Sequence[str]) -> Commits | None
         return None
     process = start_git(*PACK, environment=environment, stdin=True)
     try:
-        request = f"{repository.commit}\n^{near}\n".encode("ascii")
+        wanted = dict.fromkeys([repository.commit, *(tag.commit for tag in tags)])
+        request = "".join(f"{name}\n" for name in [*wanted, f"^{near}"]).encode("ascii")
         pack = ask_for_pack(process, request).read(INLINE_LIMIT_BYTES + 1)
         if len(pack) > INLINE_LIMIT_BYTES:
             process.kill()

@@ -65,8 +65,8 @@ def read_heads(common_directory: str) -> Heads:
 def _read(shared: bytes) -> Heads:
     if not os.path.isdir(os.path.join(shared, b"refs")):
         raise Unsure("no directory of refs")
-    loose = dict(_loose(shared, HEADS))
-    packed = _packed(shared)
+    loose = dict(loose_refs(shared, HEADS))
+    packed = _parsed(packed_refs(shared))
     commits = {name: value for name, value in packed.items() if name.startswith(HEADS)}
     links = {}
     for name, content in loose.items():
@@ -88,7 +88,7 @@ def _read(shared: bytes) -> Heads:
     return Heads(listing=listing, commits=commits, links=frozenset(links))
 
 
-def _loose(shared: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+def loose_refs(shared: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Give name and content of every loose ref below `prefix`, which ends with a slash."""
     try:
         entries = os.scandir(os.path.join(shared, prefix))
@@ -103,7 +103,7 @@ def _loose(shared: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
             if entry.is_symlink():
                 raise Unsure("a symbolic link among the refs")
             if entry.is_dir():
-                yield from _loose(shared, full + b"/")
+                yield from loose_refs(shared, full + b"/")
             elif not entry.is_file():
                 raise Unsure("something else among the refs")
             else:
@@ -112,8 +112,8 @@ def _loose(shared: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
                     yield full, file.read(4096)
 
 
-def _packed(shared: bytes) -> dict[bytes, bytes]:
-    """Give the refs in `packed-refs`, read when it was the same file before and after."""
+def packed_refs(shared: bytes) -> bytes:
+    """Give the text of `packed-refs`, read when it was the same file before and after."""
     path = os.path.join(shared, b"packed-refs")
     for _ in range(_ATTEMPTS):
         before = _version(path)
@@ -125,7 +125,7 @@ def _packed(shared: bytes) -> dict[bytes, bytes]:
             if len(content) > _LONGEST_PACKED_BYTES:
                 raise Unsure("too many packed refs")
         if _version(path) == before:
-            return _parsed(content)
+            return content
     raise Unsure("packed-refs does not hold still")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -36,6 +37,8 @@ _FACTS = (
     "--show-prefix",
 )
 
+_MOST_READINGS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Tip:
@@ -43,9 +46,6 @@ class Tip:
 
     ref: str
     commit: str
-
-
-SUBMODULES_STAY = "The repository has submodules: their files do not travel."
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +80,43 @@ class Repository:
 
 
 def read_repository(
-    path: str | os.PathLike[str], *, clean: bool = False, scratch: Scratch | None = None
+    path: str | os.PathLike[str],
+    *,
+    clean: bool = False,
+    submodules: bool = False,
+    scratch: Scratch | None = None,
 ) -> Repository:
-    """Read the repository around `path`; with `clean` the uncommitted changes stay at home.
+    """Read the repository around `path`; with `clean` the uncommitted changes stay at home, and
+    without `submodules` a warning says that their files do.
 
     Closing `scratch` gives the reading up, wherever it is.
 
     Raises `RepositoryError` with the reason `path_not_found`, `path_not_directory`,
     `not_a_repository`, `repository_bare`, `repository_empty`, `shallow_repository`,
-    `repository_not_trusted`, `repository_unreadable`, `git_missing`, or one of those of
-    `collect_changes`. Close what it returns.
+    `repository_not_trusted`, `repository_unreadable`, `branch_invalid`, `git_missing`, or one of
+    those of `collect_changes`. Close what it returns.
     """
     place = Path(path)
     _require_directory(place)
+    for _ in range(_MOST_READINGS):
+        reading = _read(place, clean=clean)
+        if reading is not None:
+            return _repository(*reading, scratch or Scratch(), submodules=submodules)
+    raise RepositoryError(
+        f"The commit of the repository at {place} changes all the time.",
+        reason="repository_unreadable",
+        remedy="Try again when git has finished there.",
+    )
+
+
+def _read(place: Path, *, clean: bool) -> tuple[_Facts, str, GitAnswer, GitAnswer | None] | None:
+    """Give facts, project, heads and status; None when HEAD moved in between: then the status is of
+    another commit.
+    """
     try:
         found = find_place(os.fspath(place), environment=os.environ)
     except Unsure:
-        return _asked_of_git(place, clean=clean, scratch=scratch)
+        return _asked_of_git(place, clean=clean)
     git_directory = found.git_directory
     status = None if clean else start_status(found.top, git_directory=git_directory)
     try:
@@ -116,11 +136,15 @@ def read_repository(
         _stop([] if status is None else [status])
     if answer is not None and answer.status != 0:
         answer = finish_git(start_status(found.top))
+    if answer is not None and found.has_moved():
+        return None
     heads = GitAnswer(0 if found.heads.listing else 1, found.heads.listing, "")
-    return _repository(facts, project, heads, answer, scratch or Scratch())
+    return facts, project, heads, answer
 
 
-def _asked_of_git(place: Path, *, clean: bool, scratch: Scratch | None) -> Repository:
+def _asked_of_git(
+    place: Path, *, clean: bool
+) -> tuple[_Facts, str, GitAnswer, GitAnswer | None] | None:
     """Read the repository as git reads it, with a process for each question, all at once."""
     asked = start_git(*_FACTS, directory=place)
     heads = start_git("show-ref", "--heads", directory=place)
@@ -133,20 +157,32 @@ def _asked_of_git(place: Path, *, clean: bool, scratch: Scratch | None) -> Repos
         status_answer = None if status is None else finish_git(status)
     finally:
         _stop(started)
-    return _repository(facts, project, heads_answer, status_answer, scratch or Scratch())
+    if (
+        status_answer is not None
+        and _facts(place, finish_git(start_git(*_FACTS, directory=place))) != facts
+    ):
+        return None
+    return facts, project, heads_answer, status_answer
 
 
 def _repository(
-    facts: _Facts, project: str, heads: GitAnswer, status: GitAnswer | None, scratch: Scratch
+    facts: _Facts,
+    project: str,
+    heads: GitAnswer,
+    status: GitAnswer | None,
+    scratch: Scratch,
+    *,
+    submodules: bool,
 ) -> Repository:
+    _require_text(facts.branch)
     changes = None
     warnings: list[str] = []
     noticed: list[str] = []
     if heads.status not in (0, 1):
         noticed.append("client_refs_unreadable")
         warnings.append(f"git cannot list the branches ({heads.stderr.strip()}); git fsck helps.")
-    if (facts.top / ".gitmodules").exists():
-        warnings.append(SUBMODULES_STAY)
+    if not submodules and (facts.top / ".gitmodules").exists():
+        warnings.append("The repository has submodules: their files do not travel.")
     if status is not None:
         if status.status != 0:
             raise _unreadable(facts.top, status)
@@ -209,7 +245,28 @@ def _require_directory(place: Path) -> None:
     )
 
 
+def has_changes(repository: Repository) -> bool:
+    """Say whether there are uncommitted changes; what git cannot tell is none."""
+    status = start_status(repository.top, git_directory=os.fspath(repository.git_directory))
+    return bool(finish_git(status).stdout)
+
+
+def _require_text(branch: str) -> None:
+    try:
+        branch.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(branch).decode("utf-8", "backslashreplace")
+        raise RepositoryError(
+            f"The branch here, {shown}, is not UTF-8: no request can carry its name.",
+            reason="branch_invalid",
+            remedy="Rename it, git branch -m NAME, or detach HEAD: git checkout --detach",
+            fields={"field": "source.branch"},
+        ) from None
+
+
 def _facts(place: Path, answer: GitAnswer) -> _Facts:
+    with contextlib.suppress(OSError):  # the current directory may be gone
+        place = place.absolute()
     lines = os.fsdecode(answer.stdout).split("\n")[:-1]
     if lines[:1] == ["true"]:
         raise RepositoryError(
@@ -246,7 +303,9 @@ def _facts(place: Path, answer: GitAnswer) -> _Facts:
 
 def _refusal(place: Path, lines: Sequence[str], answer: GitAnswer) -> RepositoryError:
     if "not a git repository" in answer.stderr:
-        return RepositoryError(
+        from fairlead_sdk.broken_repository import broken_repository
+
+        return broken_repository(place) or RepositoryError(
             f"{place} is not inside a git repository.",
             reason="not_a_repository",
             remedy="git init && git add . && git commit, or give the path of a repository.",
@@ -273,17 +332,19 @@ def _refusal(place: Path, lines: Sequence[str], answer: GitAnswer) -> Repository
 
 
 def _unreadable(place: Path, answer: GitAnswer) -> RepositoryError:
-    sentence = answer.stderr.strip().splitlines()
+    first, *rest = answer.stderr.strip().splitlines() or ["no reason given"]
+    # The lines that are indented belong to the first one: the names of extensions.
+    sentence = " ".join([first, *(line.strip() for line in rest if line[:1].isspace())])
+    is_newer = "unknown repository extension" in first or "git repo version" in first
     return RepositoryError(
-        f"git cannot read the repository at {place}:"
-        f" {sentence[0] if sentence else 'no reason given'}",
+        f"git cannot read the repository at {place}: {sentence}",
         reason="repository_unreadable",
-        remedy="git fsck",
+        remedy="Install a newer git here; a newer one made it." if is_newer else "git fsck",
     )
 
 
 def _tips(answer: GitAnswer) -> tuple[Tip, ...]:
-    lines = answer.stdout.decode("utf-8", "replace").splitlines()
+    lines = answer.stdout.decode("utf-8", "replace").split("\n")[:-1]
     return tuple(
         Tip(ref=ref, commit=commit) for commit, ref in (line.split(" ", 1) for line in lines)
     )

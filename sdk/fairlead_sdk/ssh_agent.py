@@ -45,11 +45,6 @@ class AgentConnections:
         await self._hang_up()
         await self._own.__aexit__(kind, error, traceback)
 
-    @property
-    def is_agents(self) -> bool:
-        """Say whether the agent has the connection."""
-        return self._channel is not None and not self._channel.lost.is_set()
-
     async def channel(self, *, patience: float = 0.0) -> HostChannel:
         """Give the channel; see `KeptSsh.channel`."""
         if self._channel is not None and not self._channel.lost.is_set():

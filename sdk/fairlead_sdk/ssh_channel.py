@@ -13,6 +13,7 @@ from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.ssh_errors import ConnectionLost, error_from_host
 from fairlead_sdk.ssh_frames import (
     INITIAL_CREDIT,
+    MAX_CALLS,
     MAX_CHUNK_BYTES,
     Decoder,
     Frame,
@@ -21,6 +22,8 @@ from fairlead_sdk.ssh_frames import (
 )
 
 _READ_BYTES = 256 * 1024
+# The rest is for pings, and for calls that were given up and still end over there.
+_MOST_CALLS = MAX_CALLS - 8
 Answer: TypeAlias = JsonObject
 
 
@@ -170,6 +173,8 @@ class HostChannel:
         self._decoder = Decoder()
         self._calls: dict[int, Taker] = {}
         self._next = 1
+        self._places = asyncio.Semaphore(_MOST_CALLS)
+        self._placed: set[int] = set()
         self._first: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
 
     async def hello(self) -> Answer:
@@ -201,7 +206,7 @@ class HostChannel:
                 raise FrameInvalid(str(frame.fields.get("message", "an error without a call")))
             return
         over = frame.type in ("answer", "error")
-        call = self._calls.pop(frame.call, None) if over else self._calls.get(frame.call)
+        call = self._leave(frame.call) if over else self._calls.get(frame.call)
         if call is not None:
             call.take(frame)
 
@@ -214,6 +219,8 @@ class HostChannel:
             self._first.exception()  # seen here, when nobody waits for it
         for call in list(self._calls.values()):
             call.fail(error)
+        for number in tuple(self._placed):
+            self._give_place(number)
 
     def number(self, taker: Taker) -> int:
         """Give a number for a call, whose frames `taker` takes until it is forgotten."""
@@ -222,14 +229,32 @@ class HostChannel:
         return number
 
     async def start(self, verb: str, payload: bytes = b"", /, **fields: object) -> HostCall:
-        """Begin a call. Raises `ConnectionLost`."""
+        """Begin a call, once the host has a place for it. Raises `ConnectionLost`."""
+        await self._places.acquire()
         call = HostCall(channel=self)
+        self._placed.add(call.number)
+        await self._begin(call, verb, payload, **fields)
+        return call
+
+    async def ping(self) -> None:
+        """Let the host answer, however many calls there are. Raises what it answers, and
+        `ConnectionLost`.
+        """
+        call = HostCall(channel=self)
+        await self._begin(call, "ping")
+        try:
+            await call.answered()
+        finally:
+            await call.close()
+
+    async def _begin(
+        self, call: HostCall, verb: str, payload: bytes = b"", /, **fields: object
+    ) -> None:
         try:
             await self.send(encoded(call.number, "call", payload, verb=verb, **fields))
         except BaseException:
             self.forget(call.number)
             raise
-        return call
 
     async def ask(self, verb: str, payload: bytes = b"", /, **fields: object) -> Answer:
         """Call and wait for the answer."""
@@ -252,4 +277,13 @@ class HostChannel:
 
     def forget(self, number: int) -> bool:
         """Take nothing for a call any more; says whether it was there."""
-        return self._calls.pop(number, None) is not None
+        return self._leave(number) is not None
+
+    def _leave(self, number: int) -> Taker | None:
+        self._give_place(number)
+        return self._calls.pop(number, None)
+
+    def _give_place(self, number: int) -> None:
+        if number in self._placed:
+            self._placed.remove(number)
+            self._places.release()

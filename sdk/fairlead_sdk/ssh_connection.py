@@ -89,10 +89,12 @@ async def connected(
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, ConnectionLost):
             status = await _status(process)
             await asyncio.wait((listening,), timeout=_LEAVING_SECONDS)
-            raise error_from_ssh(address.destination, status, complaint.text()) from None
+            raise error_from_ssh(
+                address.destination, status, complaint.text(), port=address.port
+            ) from None
         except asyncio.LimitOverrunError:
             cause = "its login scripts write without end"
-            raise SshUnreachable(address.destination, cause) from None
+            raise SshUnreachable(address.destination, cause, address.port) from None
         yield SshConnection(channel=channel, hello=hello)
     finally:
         sending.cancel()

@@ -59,47 +59,55 @@ class ProgramMissing(FailedPrecondition):
         )
 
 
+def _words(destination: str, port: int) -> str:
+    """Give what ssh is told of a host; `port` 0 is the one that it takes by itself."""
+    return f"-p {port} {destination}" if port else destination
+
+
 class HostKeyUnknown(PermissionDenied):
     """ssh does not know the host's key yet."""
 
-    def __init__(self, destination: str) -> None:
+    def __init__(self, destination: str, port: int = 0) -> None:
         super().__init__(
             f"The key of {destination} is not known here.",
             reason="host_key_unknown",
-            remedy=f"Connect once with `ssh {destination}` and compare the key.",
+            remedy=f"Connect once with `ssh {_words(destination, port)}` and compare the key.",
         )
 
 
 class HostKeyChanged(PermissionDenied):
     """The host shows another key than the one that ssh knows."""
 
-    def __init__(self, destination: str) -> None:
+    def __init__(self, destination: str, port: int = 0) -> None:
+        host = destination.rpartition("@")[2]
+        known = f"'[{host}]:{port}'" if port else host
         super().__init__(
             f"{destination} shows another key than the one that is known here.",
             reason="host_key_changed",
-            remedy="Find out why; it may be another machine. Then see `ssh-keygen -R`.",
+            remedy=f"Find out why; it may be another machine. Then: ssh-keygen -R {known}",
         )
 
 
 class SshUnauthorized(Unauthenticated):
     """The host does not let this user in."""
 
-    def __init__(self, destination: str) -> None:
+    def __init__(self, destination: str, port: int = 0) -> None:
         super().__init__(
             f"{destination} lets none of your keys in.",
             reason="ssh_unauthorized",
-            remedy=f"Make `ssh -o BatchMode=yes {destination} true` work: ssh-copy-id, ssh-add.",
+            remedy=f"Make `ssh -o BatchMode=yes {_words(destination, port)} true` work:"
+            " ssh-copy-id, ssh-add.",
         )
 
 
 class SshUnreachable(Unavailable):
     """No connection to the host could be made."""
 
-    def __init__(self, destination: str, cause: str) -> None:
+    def __init__(self, destination: str, cause: str, port: int = 0) -> None:
         super().__init__(
             f"{destination} cannot be reached: {cause}.",
             reason="ssh_unreachable",
-            remedy=f"Check the address and the network: ssh {destination} true",
+            remedy=f"Check the address and the network: ssh {_words(destination, port)} true",
         )
 
 
@@ -219,8 +227,12 @@ _COMPLAINTS = (
 )
 
 
-def error_from_ssh(destination: str, status: int | None, complaint: str) -> FairleadError:
-    """Return why no program answered, from how ssh ended and what it complained of."""
+def error_from_ssh(
+    destination: str, status: int | None, complaint: str, *, port: int = 0
+) -> FairleadError:
+    """Return why no program answered, from how ssh ended and what it complained of; `port` is 0
+    where ssh chose it.
+    """
     if status == NO_PYTHON_STATUS:
         return PythonMissing(destination)
     if status == OLD_PYTHON_STATUS:
@@ -230,12 +242,12 @@ def error_from_ssh(destination: str, status: int | None, complaint: str) -> Fair
     if status == _SSH_FAILED_STATUS:
         for pattern, error in _COMPLAINTS:
             if pattern.search(complaint):
-                return error(destination)
-        return SshUnreachable(destination, last)
+                return error(destination, port)
+        return SshUnreachable(destination, last, port)
     if status is None:
-        return SshUnreachable(destination, "it did not answer in time")
+        return SshUnreachable(destination, "it did not answer in time", port)
     return HostUnusable(
         f"{destination} did not start the program that was sent to it: {last}.",
         reason="resident_failed",
-        remedy=f"Look at what `ssh {destination} python3 -V` says.",
+        remedy=f"Look at what `ssh {_words(destination, port)} python3 -V` says.",
     )

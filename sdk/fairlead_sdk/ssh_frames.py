@@ -21,6 +21,8 @@ MAX_HEADER_BYTES: Final = 4 * 1024 * 1024
 MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 MAX_CHUNK_BYTES: Final = 128 * 1024
 INITIAL_CREDIT: Final = 4 * 1024 * 1024
+MAX_CALLS: Final = 64
+"""Calls of one connection that a host serves at the same time."""
 
 _WORD = 4
 

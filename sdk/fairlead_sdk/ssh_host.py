@@ -62,6 +62,7 @@ class HostWorkspace:
     commit: str
     branch: str
     has_submodules: bool
+    lfs_pointers: int
     expires_at: datetime | None
     freshness: Freshness | None
     document: JsonObject
@@ -76,6 +77,7 @@ class HostWorkspace:
             commit=form.text(document, "commit"),
             branch=form.text(document, "branch"),
             has_submodules=form.flag(document, "has_submodules"),
+            lfs_pointers=form.number(document, "lfs_pointers"),
             expires_at=form.time(document, "expires_at"),
             freshness=Freshness.read(freshness) if freshness else None,
             document=document,
@@ -250,9 +252,18 @@ class AsyncSshHost:
             if not token:
                 return tuple(found)
 
-    async def release(self, workspace_id: str) -> bool:
-        """Give a workspace back; says whether there was one."""
-        return form.flag(await self._ask("release", workspace_id=workspace_id), "released")
+    async def renew(self, workspace_id: str, *, lease: float | None = None) -> HostWorkspace:
+        """Hold a workspace for `lease` seconds from now, 30 minutes when absent."""
+        fields = {} if lease is None else {"lease": lease}
+        answer = await self._ask("renew", workspace_id=workspace_id, **fields)
+        return HostWorkspace.read(form.child(answer, "workspace") or {})
+
+    async def release(self, workspace_id: str, *, checked: bool = False) -> bool:
+        """Give a workspace back; says whether there was one. With `checked` it refuses to lose
+        work.
+        """
+        answer = await self._ask("release", workspace_id=workspace_id, checked=checked)
+        return form.flag(answer, "released")
 
     async def withdraw(self, key: str) -> bool:
         """Give back what a key has made, or keep it from making anything."""
@@ -284,7 +295,11 @@ class AsyncSshHost:
         key = make_host_key()
         try:
             repository = await asyncio.to_thread(
-                read_repository, path, clean=clean or bool(from_), scratch=scratch
+                read_repository,
+                path,
+                clean=clean or bool(from_),
+                submodules=submodules,
+                scratch=scratch,
             )
             workspace = await self.materialize(
                 repository, key=key, branch=branch, from_=from_, submodules=submodules

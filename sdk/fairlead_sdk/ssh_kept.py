@@ -164,9 +164,11 @@ class KeptSsh:
         while await self._quiet(channel):
             try:
                 async with asyncio.timeout(PING_LIMIT_SECONDS):
-                    await channel.ask("ping")
+                    await channel.ping()
             except (TimeoutError, ConnectionLost):
                 return
+            except FairleadError:
+                continue  # that the host has too many calls is an answer too
 
     async def _quiet(self, channel: HostChannel) -> bool:
         """Wait for the next ping; false when the connection is lost before."""

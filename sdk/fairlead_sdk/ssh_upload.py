@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fairlead_sdk import json_form as form
 from fairlead_sdk.errors import FailedPrecondition, FairleadError
 from fairlead_sdk.json_form import JsonObject
+from fairlead_sdk.known_tags import learn_sent, learn_uploaded
 from fairlead_sdk.origin import origin_fields
 from fairlead_sdk.packs import PackMaking, Part, each_chunk, stream_pack, tips_of
 from fairlead_sdk.repository import Repository, Tip
@@ -74,7 +75,7 @@ async def materialized(channel: HostChannel, request: WorkspaceRequest) -> Mater
     if workspace is not None:
         lacks_history = False
         if not request.from_:  # else it is another commit
-            lacks_history = await asyncio.to_thread(_learn, request)
+            lacks_history = await asyncio.to_thread(_learn, request, source)
         return Materialized(workspace, upload.rest if lacks_history else None)
     miss = form.child(answer, "miss") or {}
     if request.on_miss is not None:
@@ -182,6 +183,7 @@ class _Upload:
             known.learn_files(repository.commit, token="")
         else:
             known.learn_history((repository.commit, *(tip.commit for tip in self._tips)))
+            learn_uploaded(repository, self._tips, url=self._request.url)
 
 
 async def _fed(
@@ -200,8 +202,9 @@ async def _fed(
     await call.end()
 
 
-def _learn(request: WorkspaceRequest) -> bool:
-    """Note that the host has the commit; says whether it lacks the history."""
+def _learn(request: WorkspaceRequest, source: JsonObject) -> bool:
+    """Note that the host has the commit and the tags; says whether it lacks the history."""
     known = known_tips(request.repository, url=request.url)
     known.learn((request.repository.commit,))
+    learn_sent(request.repository, source, url=request.url)
     return known.lacks_history

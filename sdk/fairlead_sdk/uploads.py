@@ -8,11 +8,12 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
-from fairlead_sdk.errors import FairleadError, Unavailable
+from fairlead_sdk.errors import FairleadError, RepositoryError, Unavailable
 from fairlead_sdk.json_form import JsonObject
+from fairlead_sdk.known_tags import learn_uploaded
 from fairlead_sdk.known_tips import KnownTips
 from fairlead_sdk.packs import PackMaking, Part, each_chunk, stream_pack, tips_of
 from fairlead_sdk.repository import Repository, Tip
@@ -49,6 +50,7 @@ class MissAnswer:
         self._tips: tuple[Tip, ...] = ()
         self.has_rest = False
         self.failure: FairleadError | None = None
+        self._fault: RepositoryError | None = None
         self._making = PackMaking()
 
     @property
@@ -71,7 +73,7 @@ class MissAnswer:
                 self._known().learn_files, self._repository.commit, token=self._token
             )
         else:
-            await asyncio.to_thread(self._known().learn_history, self._commits())
+            await asyncio.to_thread(self._learn)
         return answer
 
     async def rest(self) -> None:
@@ -91,7 +93,7 @@ class MissAnswer:
                 await asyncio.to_thread(self._known().forget_token)
             return
         self.has_rest = False
-        await asyncio.to_thread(self._known().learn_history, self._commits())
+        await asyncio.to_thread(self._learn)
 
     def _plan(self) -> Part:
         self._tips = tips_of(self._repository)
@@ -104,6 +106,10 @@ class MissAnswer:
     def _known(self) -> KnownTips:
         return known_tips(self._repository, url=self._door.url)
 
+    def _learn(self) -> None:
+        self._known().learn_history(self._commits())
+        learn_uploaded(self._repository, self._tips, url=self._door.url)
+
     def _commits(self) -> tuple[str, ...]:
         return (self._repository.commit, *(tip.commit for tip in self._tips))
 
@@ -114,13 +120,19 @@ class MissAnswer:
                 key = make_idempotency_key()  # another pack is another request
             try:
                 async with aclosing(self._body(part, is_thin=pause is not None)) as body:
-                    return await self._door.upload(self._token, body, key=key)
+                    answer = await self._door.upload(self._token, body, key=key)
             except FairleadError as error:
+                if self._fault is not None:
+                    raise self._fault from error
                 if error.reason == _TOKEN_USED and pause != PAUSES[0]:
                     return {}  # the answer of the attempt before was lost
                 mended = isinstance(error, Unavailable) or error.reason in _MENDED_BY_RETRY
                 if pause is None or not mended:
                     raise
+            else:
+                if self._fault is not None:
+                    raise self._fault
+                return answer
             await self._door.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -140,12 +152,19 @@ class MissAnswer:
             making=making,
         )
         sent = 0
-        async with aclosing(each_chunk(pack, making)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-                sent += len(chunk)
-                if self._on_upload is not None:
-                    self._on_upload(sent, making.written)
+        self._fault = None
+        try:
+            async with aclosing(each_chunk(pack, making)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+                    sent += len(chunk)
+                    if self._on_upload is not None:
+                        self._on_upload(sent, making.written)
+        except RepositoryError as error:
+            if sent:
+                raise
+            # The host refuses what is empty where objects lack, and counts the reason.
+            self._fault = error
 
 
 class Histories:
@@ -240,7 +259,8 @@ def is_large(objects: str) -> bool:
             continue
         with entries:
             for entry in entries:
-                total += entry.stat(follow_symlinks=False).st_size
+                with suppress(FileNotFoundError):  # git may pack them at the same time
+                    total += entry.stat(follow_symlinks=False).st_size
                 if total > FILES_FIRST_BYTES:
                     return True
     return False

@@ -13,9 +13,10 @@ from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
 from fairlead_sdk.errors import HostLacksObjects
 from fairlead_sdk.json_form import JsonObject, JsonValue
+from fairlead_sdk.known_tags import learn_sent
 from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.scratch import Scratch
-from fairlead_sdk.source import source_document
+from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.uploads import UploadProgress, answer_miss
 from fairlead_sdk.workspace_records import WorkspaceRecord
 
@@ -83,7 +84,11 @@ class AsyncWorkspaces:
         scratch = Scratch()
         try:
             repository = await asyncio.to_thread(
-                read_repository, path, clean=clean or bool(from_), scratch=scratch
+                read_repository,
+                path,
+                clean=clean or bool(from_),
+                submodules=submodules,
+                scratch=scratch,
             )
             return await self.materialize(repository, request, on_upload=on_upload)
         finally:
@@ -104,7 +109,7 @@ class AsyncWorkspaces:
         key = key or make_idempotency_key()
         body = await asyncio.to_thread(request.document, repository, url=self._door.url)
         try:
-            return WorkspaceRecord.read(await self._door.post("/v1/workspaces", body, key=key))
+            answer = await self._door.post("/v1/workspaces", body, key=key)
         except HostLacksObjects as miss:
             if not miss.upload_token:
                 raise
@@ -117,19 +122,32 @@ class AsyncWorkspaces:
                 tips=miss.tips,
                 on_upload=on_upload,
             )
+        else:
+            if not request.from_:
+                await asyncio.to_thread(self._learn, repository, body)
+            return WorkspaceRecord.read(answer)
         made = form.child(answer, "workspace")
         if made is None:
             made = await self._door.post("/v1/workspaces", body, key=key)
         return WorkspaceRecord.read(made)
+
+    def _learn(self, repository: Repository, body: JsonObject) -> None:
+        known_tips(repository, url=self._door.url).learn([repository.commit])
+        learn_sent(repository, form.child(body, "source") or {}, url=self._door.url)
 
     async def get(self, workspace_id: str, *, count_changes: bool = False) -> WorkspaceRecord:
         """Read a workspace; with `count_changes` the files are counted that have changed in it."""
         params = {"count_changes": "true"} if count_changes else None
         return WorkspaceRecord.read(await self._door.get(_path(workspace_id), params))
 
-    async def list(self, *, limit: int = 100) -> tuple[WorkspaceRecord, ...]:
-        """List workspaces, by id."""
+    async def list(
+        self, *, limit: int = 100, on_unanswered: Callable[[str], None] | None = None
+    ) -> tuple[WorkspaceRecord, ...]:
+        """List workspaces, by id; `on_unanswered` hears the id of each host that did not answer,
+        whose workspaces are not in the list.
+        """
         found: builtins.list[WorkspaceRecord] = []
+        silent: dict[str, None] = {}
         token = ""
         while True:
             params = {"page_size": str(min(_PAGE, limit - len(found)))}
@@ -137,9 +155,14 @@ class AsyncWorkspaces:
                 params["page_token"] = token
             page = await self._door.get("/v1/workspaces", params)
             found += (WorkspaceRecord.read(each) for each in form.children(page, "workspaces"))
+            silent.update(dict.fromkeys(form.texts(page, "unanswered_hosts")))
             token = form.text(page, "next_page_token")
             if not token or len(found) >= limit:
-                return tuple(found[:limit])
+                break
+        if on_unanswered is not None:
+            for host_id in silent:
+                on_unanswered(host_id)
+        return tuple(found[:limit])
 
     async def fork(
         self, workspace_id: str, *, name: str = "", branch: str = "", lease: float | None = None

@@ -36,7 +36,7 @@ class PacketLink:
         self._loop.add_reader(link.fileno(), self._on_readable)
 
     async def send(self, *fields: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send one packet; raises LinkClosed."""
+        """Send one packet; raises LinkClosed, and PacketTooLong, which leaves the link open."""
         packet = pack(*fields)
         async with self._turn:
             while True:

@@ -7,6 +7,8 @@ No field can hold a NUL: arguments, environment and paths may not, and numbers a
 from __future__ import annotations
 
 import array
+import errno
+import os
 import socket
 
 LARGEST = 384 * 1024
@@ -16,11 +18,21 @@ DESCRIPTORS = 3
 """Most descriptors that travel with one packet."""
 
 
+class PacketTooLong(OSError):
+    """A packet has more than LARGEST bytes; nothing was sent."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(errno.E2BIG, f"a packet of {size} bytes; {LARGEST} is the most")
+
+
 def pack(*fields: bytes) -> bytes:
     """Join `fields`; the first one is the verb, so that no packet is empty (an empty one would look
-    like EOF).
+    like EOF). Raises PacketTooLong.
     """
-    return b"\0".join(fields)
+    packet = b"\0".join(fields)
+    if len(packet) > LARGEST:
+        raise PacketTooLong(len(packet))
+    return packet
 
 
 def unpack(packet: bytes) -> list[bytes]:
@@ -41,13 +53,14 @@ def widen(link: socket.socket) -> None:
 
 
 def receive(link: socket.socket) -> tuple[list[bytes], list[int]] | None:
-    """Read one packet with its descriptors; None at end-of-file, which a reset also means.
+    """Read one packet with its descriptors; None at end-of-file, which a reset also means, and for
+    a packet that is too long: its end would be lost, and pack() makes none.
 
     The descriptors are close-on-exec. Not socket.recv_fds: it ignores its flags in Python 3.11.
     """
     width = array.array("i").itemsize
     try:
-        packet, ancillary, _, _ = link.recvmsg(
+        packet, ancillary, flags, _ = link.recvmsg(
             LARGEST, socket.CMSG_SPACE(DESCRIPTORS * width), socket.MSG_CMSG_CLOEXEC
         )
     except (BlockingIOError, InterruptedError):
@@ -58,6 +71,8 @@ def receive(link: socket.socket) -> tuple[list[bytes], list[int]] | None:
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(content[: len(content) - len(content) % width])
-    if not packet:
+    if not packet or flags & socket.MSG_TRUNC:
+        for descriptor in descriptors:
+            os.close(descriptor)
         return None
     return unpack(packet), list(descriptors)

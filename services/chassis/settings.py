@@ -105,7 +105,7 @@ def settings_of(settings_class: type[RoomSettings]) -> list[Setting]:
         Setting(
             name=_variable(settings_class, name, field),
             field=name,
-            default="" if field.is_required() else _text(name, field.get_default()),
+            default=_default(name, field),
             description=field.description or "",
         )
         for name, field in settings_class.model_fields.items()
@@ -140,6 +140,13 @@ def misspelt(settings_class: type[RoomSettings], names: Iterable[str]) -> Iterat
             yield name, by_tail[near[0]] if near else ""
         elif near := difflib.get_close_matches(name, known, n=1, cutoff=0.9):
             yield name, near[0]
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    """Return the default as text; empty where each machine has its own."""
+    if field.is_required() or field.default_factory is not None:
+        return ""
+    return _text(name, field.get_default())
 
 
 def _variable(settings_class: type[RoomSettings], name: str, field: FieldInfo) -> str:

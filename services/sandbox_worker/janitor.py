@@ -34,6 +34,7 @@ class Janitor:
 
     async def sweep(self) -> None:
         """Go round once."""
+        await self._sandboxes.tidy()
         await self._sandboxes.release_expired()
         await self._executions.tidy()
 

@@ -103,7 +103,7 @@ class Enclosure(Protocol):
         """Start a program in a session of its own; returns once it runs.
 
         Raises CommandNotFound, CommandNotExecutable, DirectoryOutside, DirectoryNotFound,
-        ProcessesExhausted, SandboxLost.
+        ProcessesExhausted, SandboxLost, and WorkspaceNotFound when it was given back since.
         """
         ...
 
@@ -139,6 +139,10 @@ class Isolation(Protocol):
 
         Raises IsolationFailed. Cancelled or failed, it leaves nothing behind.
         """
+        ...
+
+    async def tidy(self) -> None:
+        """Remove files of ended enclosures that the disk kept at their end."""
         ...
 
     async def clean(self) -> None:

@@ -215,6 +215,11 @@ class Sandboxes:
             await self._records.remove(sandbox_id)
             self._tombstones.pop(sandbox_id, None)
 
+    async def tidy(self) -> None:
+        """Remove what could not be removed when its sandbox ended."""
+        for isolation in self._isolations.values():
+            await isolation.tidy()
+
     def drain(self) -> None:
         """Create nothing more."""
         self._draining = True

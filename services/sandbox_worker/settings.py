@@ -47,12 +47,14 @@ class Settings(RoomSettings):
         default_factory=default_host_id,
         validation_alias="FAIRLEAD_HOST_ID",
         pattern=r"^hst_[a-z2-7]{26}$",
-        description="Id of the host that this worker and its provisioner form.",
+        description="Id of the host that this worker and its provisioner form; by default from"
+        " the host name.",
     )
     host_root: Path = Field(
         default_factory=default_host_root,
         validation_alias="FAIRLEAD_HOST_ROOT",
-        description="The host's volume: trees/ of the provisioner, sandboxes/ of the worker.",
+        description="The host's volume: trees/ of the provisioner, sandboxes/ of the worker; by"
+        " default $XDG_STATE_HOME/fairlead/host.",
     )
     path: str = Field(
         default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -30,7 +30,6 @@ class FrontDoor:
     redis: Redis
     public: RpcServer | None = None
     http_port: int = 0
-    grpc_port: int = 0
     is_draining: bool = False
 
     async def drain(self) -> None:

@@ -174,7 +174,8 @@ class LaunchSnapshot:
 @dataclass(frozen=True, slots=True)
 class StepChanged:
     """A step started, finished, failed or was undone; `elapsed` in seconds, absent when it has just
-    started; `freshness` when the workspace is done and an upstream was asked for.
+    started; `freshness` when the workspace is done and an upstream was asked for, `lfs_pointers`
+    when it is done.
     """
 
     step: Step
@@ -183,6 +184,7 @@ class StepChanged:
     failure: Failure | None = None
     detail: str = ""
     freshness: Freshness | None = None
+    lfs_pointers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

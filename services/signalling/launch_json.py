@@ -29,7 +29,7 @@ from signalling.launch import (
     StepChanged,
 )
 from signalling.launch_record import LaunchRecord
-from signalling.snapshot import Freshness, Snapshot
+from signalling.snapshot import Freshness
 
 Json = Mapping[str, object]
 
@@ -74,19 +74,6 @@ def output_json(record: OutputRecord) -> Json:
         "stream": record.stream.value,
         "content": base64.b64encode(record.content).decode("ascii"),
         "written_at": time_json(record.written_at),
-    }
-
-
-def snapshot_json(snapshot: Snapshot) -> Json:
-    """Return a durable snapshot."""
-    return {
-        "snapshot_id": snapshot.snapshot_id,
-        "project": snapshot.project,
-        "host_id": snapshot.host_id,
-        "digest": snapshot.digest,
-        "tips": [{"ref": tip.ref, "commit": tip.commit} for tip in snapshot.tips],
-        "created_at": time_json(snapshot.created_at),
-        "received_bytes": snapshot.received_bytes,
     }
 
 
@@ -147,7 +134,7 @@ def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tupl
             return "snapshot", launch_json(launch)
         case OutputRecord():
             return "output", output_json(happening)
-        case StepChanged(step, state, elapsed, failure, detail, freshness):
+        case StepChanged(step, state, elapsed, failure, detail, freshness, lfs_pointers):
             return "step", {
                 "step": step.value,
                 "state": state.value,
@@ -155,6 +142,7 @@ def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tupl
                 "failure": failure_json(failure),
                 "detail": detail,
                 "freshness": freshness_json(freshness),
+                "lfs_pointers": lfs_pointers,
             }
         case SnapshotMissed(reason, wanted, tips, token, expires_at):
             return "miss", {

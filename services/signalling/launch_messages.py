@@ -144,6 +144,7 @@ def _to_step(changed: StepChanged) -> pb.StepChanged:
         failure=None if changed.failure is None else to_failure(changed.failure),
         detail=changed.detail,
         freshness=None if changed.freshness is None else to_freshness(changed.freshness),
+        lfs_pointers=changed.lfs_pointers,
     )
 
 

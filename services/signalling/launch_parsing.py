@@ -172,6 +172,7 @@ def _happening(name: str, fields: _Fields) -> Happening:
                 failure=None if failure is None else _failure_of(failure),
                 detail=fields.text("detail"),
                 freshness=_freshness(fields.optional_object("freshness")),
+                lfs_pointers=fields.optional_number("lfs_pointers") or 0,
             )
         case "miss":
             return SnapshotMissed(

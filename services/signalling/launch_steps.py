@@ -121,8 +121,12 @@ class LaunchSteps:
             launch = self._live.launch.workspace_made(
                 made.workspace_id, commit=made.commit, branch=made.branch
             )
-            done = self._done(Step.WORKSPACE, detail=made.rung)
-            self._live.update(launch, replace(done, freshness=made.freshness))
+            done = replace(
+                self._done(Step.WORKSPACE, detail=made.rung),
+                freshness=made.freshness,
+                lfs_pointers=made.lfs_pointers,
+            )
+            self._live.update(launch, done)
             return made.workspace_id
 
     async def _materialize(self, order: WorkspaceOrder) -> Workspace | Miss:

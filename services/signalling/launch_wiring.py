@@ -182,6 +182,7 @@ async def open_launches(
                 placement=placement,
                 hosts=hosts,
                 uploads=uploads,
+                launches=launches,
                 own=runs.own,
                 id_key=(secret or "").encode(),
             ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chassis.errors import InvalidArgument
+from chassis.errors import InvalidArgument, Unavailable
 from chassis.ids import is_id
 from signalling.host import Host
 from signalling.launch import Launch
@@ -80,6 +80,26 @@ class Launches:
             launches.append(record.launch if live is None else live.launch)
         return launches, following
 
+    async def user_of(self, tenant: str, workspace_id: str) -> str:
+        """Return the id of the launch that has not given a workspace back; empty when none is known
+        to, also while the store is away.
+        """
+        for live in self._mirror.all():
+            if live.tenant == tenant and _works_in(live.launch, workspace_id):
+                return live.launch_id
+        token = ""
+        try:
+            while True:
+                records, token = await self._store.page(tenant, LARGEST_PAGE, token)
+                for record in records:
+                    is_here = self._mirror.live(record.launch_id) is not None
+                    if not is_here and _works_in(record.launch, workspace_id):
+                        return record.launch_id
+                if not token:
+                    return ""
+        except Unavailable:
+            return ""
+
     async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
         """Have the worker open its port door for one connection; raises LaunchNotFound and
         LaunchNotHeld.
@@ -112,3 +132,7 @@ class Launches:
                 host = self.host_of(live.record)
                 return ExecutionPlace(live.tenant, host, live.launch.sandbox_id)
         return None
+
+
+def _works_in(launch: Launch, workspace_id: str) -> bool:
+    return launch.workspace_id == workspace_id and launch.released_at is None

@@ -136,6 +136,10 @@ class StepAnswer(Answer):
     freshness: FreshnessAnswer | None = Field(
         default=None, description="Once the workspace is done, when an upstream was asked for."
     )
+    lfs_pointers: int = Field(
+        default=0,
+        description="Files of the workspace that are LFS pointers; at most 1000 are counted.",
+    )
 
 
 class MissAnswer(Answer):

@@ -46,7 +46,8 @@ class Settings(RoomSettings):
     )
     internal_bind: str = Field(
         default_factory=_default_internal_bind,
-        description="Where relay-gateways dial in: unix:/path, or host:port with a stack secret.",
+        description="Where relay-gateways dial in: unix:/path, or host:port with a stack secret;"
+        " by default gateways.sock in the state directory.",
     )
     replica: str = Field(
         default="",
@@ -54,7 +55,8 @@ class Settings(RoomSettings):
     )
     state: Path = Field(
         default_factory=_default_state,
-        description="Directory with keys.json, the hashes of the API keys.",
+        description="Directory with keys.json, the hashes of the API keys; by default"
+        " $XDG_STATE_HOME/fairlead/signalling.",
     )
     bootstrap_key_file: Path | None = Field(
         default=None,

@@ -51,6 +51,14 @@ class Commits:
 
 
 @dataclass(frozen=True, slots=True)
+class Tip:
+    """A ref and the commit that it names."""
+
+    ref: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """Where a project comes from; the tip of `branch` there is wanted in place of the commit."""
 
@@ -84,14 +92,7 @@ class Source:
     noticed: tuple[MissReason, ...] = ()
     submodules: bool = False
     origin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A ref and the commit that it names."""
-
-    ref: str
-    commit: str
+    tags: tuple[Tip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def to_source(source: Source) -> pb.Source:
         noticed=[_MISS_REASONS[reason] for reason in source.noticed],
         submodules=source.submodules,
         origin=source.origin,
+        tags=[to_tip(tag) for tag in source.tags],
     )
 
 
@@ -99,6 +100,7 @@ def from_source(message: pb.Source) -> Source:
         noticed=tuple(_noticed(number) for number in message.noticed),
         submodules=message.submodules,
         origin=message.origin,
+        tags=tuple(from_tip(tag) for tag in message.tags),
     )
 
 

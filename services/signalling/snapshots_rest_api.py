@@ -25,7 +25,7 @@ from signalling.workspace_bodies import WorkspaceAnswer
 PACK_TYPE = "application/x-fairlead-pack"
 UPLOAD_PATH = "/v1/snapshots"
 _CHUNK_BYTES = 1024 * 1024
-_FIRST_LINE_BYTES = 1024 * 1024
+FIRST_LINE_BYTES = 1024 * 1024
 
 
 class Uploads(Protocol):
@@ -160,7 +160,7 @@ async def _first_line(body: AsyncIterator[bytes]) -> tuple[TipsBody, bytes]:
         line, newline, rest = bytes(read).partition(b"\n")
         if newline:
             return _parsed(line), rest
-        if len(read) > _FIRST_LINE_BYTES:
+        if len(read) > FIRST_LINE_BYTES:
             raise UploadInvalid("The first line of the upload is too long.")
     raise UploadInvalid("The upload ends before its first line does.")
 

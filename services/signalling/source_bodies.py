@@ -7,7 +7,14 @@ from datetime import datetime, timedelta
 from pydantic import Field
 
 from signalling.rest_types import AgeSeconds, Answer, Body, EncodedBytes
-from signalling.snapshot import NOTICED_BY_CLIENTS, Changes, Commits, Source, Upstream
+from signalling.snapshot import (
+    NOTICED_BY_CLIENTS,
+    Changes,
+    Commits,
+    Source,
+    Tip,
+    Upstream,
+)
 from signalling.source_rules import noticed_reason
 
 
@@ -50,6 +57,17 @@ class UpstreamBody(Body):
         return Upstream(url=self.url, branch=self.branch, max_age=age)
 
 
+class TagBody(Body):
+    """A tag that is new at the client."""
+
+    ref: str = Field(description="Full name, such as `refs/tags/v1`.")
+    commit: str = Field(description="Object id that it names.")
+
+    def value(self) -> Tip:
+        """Return the domain's value."""
+        return Tip(self.ref, self.commit)
+
+
 class SourceBody(Body):
     """What to check out."""
 
@@ -72,6 +90,9 @@ class SourceBody(Body):
     origin: str = Field(
         default="", description="Address of the client's origin; relative submodules start there."
     )
+    tags: list[TagBody] = Field(
+        default_factory=list, description="Tags that are new since the last launch, at most 256."
+    )
 
     def value(self) -> Source:
         """Return the domain's value."""
@@ -87,6 +108,7 @@ class SourceBody(Body):
             noticed=tuple(noticed_reason(text) for text in self.noticed),
             submodules=self.submodules,
             origin=self.origin,
+            tags=tuple(tag.value() for tag in self.tags),
         )
 
 

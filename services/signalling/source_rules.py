@@ -19,8 +19,10 @@ from signalling.snapshot import (
 )
 
 MAXIMUM_INLINE_PACK_BYTES = 256 * 1024
-MAXIMUM_TIPS = 4096
+MAXIMUM_TIPS = 5000
 MAXIMUM_REMEMBERED_TIPS = 64
+MAXIMUM_TAGS = 256
+MAXIMUM_TAGS_BYTES = 32 * 1024
 MAXIMUM_URL_LENGTH = 2048
 MAXIMUM_AGE = timedelta(hours=24)
 
@@ -29,7 +31,9 @@ _HEX = re.compile(r"[0-9a-f]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
-_MAXIMUM_REF_BYTES = 244
+_MAXIMUM_REF_BYTES = 1000
+# A ref is a file whose lock has five characters more: `<part>.lock` must fit into 255 bytes.
+_MAXIMUM_PART_BYTES = 250
 
 
 class InvalidRequest(InvalidArgument):
@@ -85,6 +89,7 @@ def check_source(source: Source) -> None:
             )
     if source.origin:
         _check_address("source.origin", source.origin)
+    _check_tags(source.tags, source.object_format)
     if not NOTICED_BY_CLIENTS.issuperset(source.noticed):
         raise InvalidRequest(
             "source.noticed",
@@ -176,13 +181,26 @@ def check_branch(field: str, branch: str) -> None:
             reason="branch_invalid",
             remedy="See `git check-ref-format`: no `..`, spaces, `~^:?*[\\`, or a hyphen in front.",
         )
+    if is_long_ref(branch):
+        raise InvalidRequest(
+            field,
+            f"The branch has more than {_MAXIMUM_REF_BYTES} bytes, or more than "
+            f"{_MAXIMUM_PART_BYTES} between slashes, the most that a host's file names hold.",
+            reason="branch_invalid",
+            remedy="Choose a shorter name.",
+        )
+
+
+def is_long_ref(name: str) -> bool:
+    """Say whether a ref's name is longer than file systems take."""
+    parts = name.encode().split(b"/")
+    return len(name.encode()) > _MAXIMUM_REF_BYTES or max(map(len, parts)) > _MAXIMUM_PART_BYTES
 
 
 def is_ref(name: str) -> bool:
     """Say whether git takes `name` as (part of) a ref name."""
     return not (
         not name
-        or len(name.encode()) > _MAXIMUM_REF_BYTES
         or _REF_FORBIDDEN.search(name)
         or name.startswith("/")
         or name.endswith(("/", "."))
@@ -193,16 +211,32 @@ def is_ref(name: str) -> bool:
 def check_tips(tips: tuple[Tip, ...], object_format: str) -> None:
     """Raise InvalidRequest unless every tip is a ref under refs/ with a full object id."""
     if len(tips) > MAXIMUM_TIPS:
-        raise InvalidRequest("tips", "An upload names at most 4096 tips.", reason="too_many_tips")
+        raise InvalidRequest(
+            "tips", f"An upload names at most {MAXIMUM_TIPS} tips.", reason="too_many_tips"
+        )
     for tip in tips:
         check_text("tips.ref", tip.ref, "tip_invalid")
-        if not tip.ref.startswith("refs/") or not is_ref(tip.ref):
+        if not tip.ref.startswith("refs/") or not is_ref(tip.ref) or is_long_ref(tip.ref):
             raise InvalidRequest(
                 "tips.ref",
                 "A tip must be the full name of a ref, such as refs/heads/main.",
                 reason="tip_invalid",
             )
         check_object_id("tips.commit", tip.commit, object_format, "tip_invalid")
+
+
+def _check_tags(tags: tuple[Tip, ...], object_format: str) -> None:
+    check_tips(tags, object_format)
+    if not all(tag.ref.startswith("refs/tags/") for tag in tags):
+        raise InvalidRequest("source.tags", "A tag is below refs/tags/.", reason="tag_invalid")
+    size = sum(len(tag.ref.encode()) for tag in tags)
+    if len(tags) > MAXIMUM_TAGS or size > MAXIMUM_TAGS_BYTES:
+        raise InvalidRequest(
+            "source.tags",
+            "A launch brings at most 256 tags, whose names take at most 32 KiB.",
+            reason="too_many_tags",
+            remedy="Send fewer; an upload takes the rest.",
+        )
 
 
 def check_object_id(field: str, text: str, object_format: str, reason: str) -> None:

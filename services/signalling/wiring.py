@@ -112,7 +112,6 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                     grace_seconds=_STOP_SECONDS,
                 )
             )
-        door.grpc_port = door.public.port
         parts = RestParts(
             launches=launches.launcher,
             executions=launches.executor,

@@ -86,6 +86,9 @@ class WorkspacePage(Answer):
 
     workspaces: list[WorkspaceAnswer]
     next_page_token: str = Field(description="Empty on the last page.")
+    unanswered_hosts: list[str] = Field(
+        default=[], description="Hosts that did not answer: what they hold is not in the page."
+    )
 
 
 class ReleasedAnswer(Answer):

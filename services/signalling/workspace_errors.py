@@ -30,6 +30,18 @@ class WorkspaceNotFound(NotFound):
         )
 
 
+class WorkspaceInUse(FailedPrecondition):
+    """A launch that has not ended works in the workspace."""
+
+    def __init__(self, workspace_id: str, launch_id: str) -> None:
+        super().__init__(
+            "A launch works in this workspace.",
+            reason="workspace_in_use",
+            remedy=f"End it first (`fairlead kill {launch_id}`), or use --force.",
+            fields={"workspace_id": workspace_id[:64], "launch_id": launch_id},
+        )
+
+
 class WorkspaceMissed(FailedPrecondition):
     """The host lacks objects; the token takes the upload that answers it."""
 

@@ -103,9 +103,13 @@ class WorkspaceApi(rpc.WorkspaceServiceServicer):
         context: grpc.aio.ServicerContext[pb.ListWorkspacesRequest, pb.ListWorkspacesResponse],
     ) -> pb.ListWorkspacesResponse:
         tenant = current_tenant()
-        found, following = await self._keeper.list(tenant, request.page_size, request.page_token)
+        found, following, unanswered = await self._keeper.list(
+            tenant, request.page_size, request.page_token
+        )
         return pb.ListWorkspacesResponse(
-            workspaces=[to_workspace(each, tenant) for each in found], next_page_token=following
+            workspaces=[to_workspace(each, tenant) for each in found],
+            next_page_token=following,
+            unanswered_hosts=unanswered,
         )
 
     async def RenewWorkspace(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TypeVar
 
-from chassis.errors import FairleadError, NotFound
+from chassis.errors import DeadlineExceeded, FairleadError, NotFound, Unavailable
 from chassis.ids import derived_id, is_id, random_id
 from signalling.host import Host
 from signalling.launch_errors import Draining
@@ -26,12 +26,18 @@ from signalling.snapshot import Miss, Source, Tip
 from signalling.source_rules import check_source, check_tips
 from signalling.uploads import Uploads
 from signalling.workspace import ForkOrder, Imported, OpenMiss, Workspace, WorkspaceOrder
-from signalling.workspace_errors import HostAway, PageTokenInvalid, WorkspaceNotFound
-from signalling.workspace_ports import WorkspaceDirectory, Workspaces
+from signalling.workspace_errors import (
+    HostAway,
+    PageTokenInvalid,
+    WorkspaceInUse,
+    WorkspaceNotFound,
+)
+from signalling.workspace_ports import WorkspaceDirectory, Workspaces, WorkspaceUsers
 from signalling.workspace_request import check_fork, check_name, check_order
 
 _log = logging.getLogger(__name__)
 _REMEMBERED = 4096
+_CALL_SECONDS = 0.02
 _Answer = TypeVar("_Answer")
 
 
@@ -46,6 +52,7 @@ class WorkspaceKeeper:
         placement: Placement,
         hosts: Hosts,
         uploads: Uploads,
+        launches: WorkspaceUsers,
         own: Own,
         id_key: bytes,
     ) -> None:
@@ -54,6 +61,7 @@ class WorkspaceKeeper:
         self._placement = placement
         self._hosts = hosts
         self._uploads = uploads
+        self._launches = launches
         self._own = own
         self._id_key = id_key
         self._places: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -126,22 +134,38 @@ class WorkspaceKeeper:
 
     async def list(
         self, tenant: str, page_size: int, page_token: str
-    ) -> tuple[Sequence[Workspace], str]:
-        """Return workspaces by id and the token of the next page; page size 0 means 50."""
+    ) -> tuple[Sequence[Workspace], str, Sequence[str]]:
+        """Return workspaces by id, the token of the next page, and the hosts that did not answer,
+        whose workspaces are not there; page size 0 means 50. Raises Unavailable when none answered.
+        """
         if not 0 <= page_size <= LARGEST_PAGE:
             raise PageSizeInvalid
         if page_token and not is_id("wsp", page_token):
             raise PageTokenInvalid
         size = page_size or DEFAULT_PAGE
-        pages = await asyncio.gather(
+        hosts = self._hosts.all()
+        answers = await asyncio.gather(
             *(
                 self._workspaces.list(host, tenant=tenant, size=size, after=page_token)
-                for host in self._hosts.all()
-            )
+                for host in hosts
+            ),
+            return_exceptions=True,
         )
+        pages, unanswered, failure = [], [], None
+        for host, answer in zip(hosts, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                pages.append(answer)
+                continue
+            if not isinstance(answer, (Unavailable, DeadlineExceeded)):
+                raise answer
+            unanswered.append(host.host_id)
+            failure = failure or answer
+        if failure is not None and not pages:
+            raise failure
         found = sorted((each for page, _ in pages for each in page), key=lambda w: w.workspace_id)
         more = len(found) > size or any(rest for _, rest in pages)
-        return found[:size], found[:size][-1].workspace_id if more and found else ""
+        token = found[:size][-1].workspace_id if more and found else ""
+        return found[:size], token, unanswered
 
     async def fork(self, tenant: str, workspace_id: str, order: ForkOrder) -> Workspace:
         """Make a copy with the same commit, branches and uncommitted changes, on the same host."""
@@ -183,8 +207,10 @@ class WorkspaceKeeper:
 
     async def release(self, tenant: str, workspace_id: str, *, force: bool) -> bool:
         """Give a workspace back; say whether this call did. Without `force` it refuses to lose
-        work (`workspace_dirty`, `workspace_unpushed`).
+        work (`workspace_dirty`, `workspace_unpushed`), and to take a launch's (`workspace_in_use`).
         """
+        if not force and (launch_id := await self._launches.user_of(tenant, workspace_id)):
+            raise WorkspaceInUse(workspace_id, launch_id)
 
         async def ask(host: Host) -> bool:
             released = await self._workspaces.release(
@@ -221,11 +247,10 @@ class WorkspaceKeeper:
         if known is not None:
             return known, order
         host = await self._placement.place(tenant, order.source, "", {})
-        claiming = self._claimed(tenant, order.key, host)
         if len(self._hosts.all()) > 1:
-            host = await claiming
+            host = await self._claimed(tenant, order.key, host)
         else:  # Nothing can come of it but this host, and the caller need not wait.
-            self._own(_unheard(claiming))
+            self._own(self._claim_soon(tenant, order.key, host))
         self._places[tenant, order.key] = host.host_id
         while len(self._places) > _REMEMBERED:
             self._places.popitem(last=False)
@@ -256,6 +281,11 @@ class WorkspaceKeeper:
             _log.warning("other replicas do not know where a workspace is made")
             return host
         return self._hosts.find(kept) or host
+
+    async def _claim_soon(self, tenant: str, key: str, host: Host) -> None:
+        """Claim when the call that the caller waits for is under way."""
+        await asyncio.sleep(_CALL_SECONDS)
+        await self._claimed(tenant, key, host)
 
     def _note(self, tenant: str, workspace_id: str, host: Host) -> None:
         """Tell the directory where a workspace is; nobody waits for it."""
@@ -308,8 +338,3 @@ class WorkspaceKeeper:
             if isinstance(answer, BaseException) and not isinstance(answer, NotFound):
                 raise answer
         raise WorkspaceNotFound(workspace_id)
-
-
-async def _unheard(work: Coroutine[object, object, object]) -> None:
-    """Do what nobody waits for the answer of."""
-    await work

@@ -97,3 +97,11 @@ class WorkspaceDirectory(Protocol):
     async def host_of(self, tenant: str, workspace_id: str) -> str:
         """Return where a workspace is; empty when it is not known."""
         ...
+
+
+class WorkspaceUsers(Protocol):
+    """The launches, as far as workspaces care."""
+
+    async def user_of(self, tenant: str, workspace_id: str) -> str:
+        """Return the id of the launch that works in a workspace; empty when there is none."""
+        ...

@@ -48,8 +48,8 @@ class Workspaces(Protocol):
 
     async def list(
         self, tenant: str, page_size: int, page_token: str
-    ) -> tuple[Sequence[Workspace], str]:
-        """Return a page of workspaces and the token of the next one."""
+    ) -> tuple[Sequence[Workspace], str, Sequence[str]]:
+        """Return a page of workspaces, the token of the next one, and the hosts without answer."""
         ...
 
     async def fork(self, tenant: str, workspace_id: str, order: ForkOrder) -> Workspace:
@@ -99,11 +99,12 @@ def workspaces_router(workspaces: Workspaces) -> APIRouter:
 
     @router.get("", response_model=WorkspacePage, responses=problem_documents())
     async def list_workspaces(page_size: PageSize = 0, page_token: PageToken = "") -> WorkspacePage:
-        """List the caller's workspaces, by id."""
-        found, token = await workspaces.list(current_tenant(), page_size, page_token)
+        """List the caller's workspaces, by id, of every host that answers."""
+        found, token, unanswered = await workspaces.list(current_tenant(), page_size, page_token)
         return WorkspacePage(
             workspaces=[WorkspaceAnswer.model_validate(each) for each in found],
             next_page_token=token,
+            unanswered_hosts=list(unanswered),
         )
 
     @router.get("/{workspace_id}", response_model=WorkspaceAnswer, responses=problem_documents(404))

@@ -24,7 +24,7 @@ def _broken_rule(name: str) -> str | None:
     if not name:
         return "is empty"
     if size > _NAME_BYTES:
-        return f"has more than {_NAME_BYTES} bytes"
+        return f"has more than {_NAME_BYTES} bytes, the most that a host takes"
     if _FORBIDDEN.search(name):
         return r"holds a space, a control character or one of ~ ^ : ? * [ \ "[:-1]
     if ".." in name or "@{" in name:
@@ -39,7 +39,10 @@ def _broken_rule(name: str) -> str | None:
         if component.endswith(".lock"):
             return "has a part that ends with '.lock'"
         if len(component.encode()) > _COMPONENT_BYTES:
-            return f"has a part of more than {_COMPONENT_BYTES} bytes"
+            return (
+                f"has a part of more than {_COMPONENT_BYTES} bytes, the most that a file name "
+                "holds beside '.lock'"
+            )
     return None
 
 

@@ -4,6 +4,7 @@ telemetry.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -20,10 +21,12 @@ from workspace_provisioner.disk.host_locks import HostLocks
 from workspace_provisioner.disk.host_root import joined_host_root
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.gate import Gate
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.janitor import Janitor
@@ -38,6 +41,7 @@ from workspace_provisioner.trees.git_trees import GitTrees
 from workspace_provisioner.trees.overlay_probe import overlay_fault
 from workspace_provisioner.trees.tree_parts import opened_trees
 from workspace_provisioner.trees.unsaved import GitUnsaved
+from workspace_provisioner.trees.warm_files import WarmFiles
 from workspace_provisioner.trees.workspace_copies import WorkspaceCopies
 from workspace_provisioner.upkeep import Upkeep
 from workspace_provisioner.wall.git_wall import GitWall
@@ -105,20 +109,31 @@ async def opened_core(
             ThreadPoolExecutor(max_workers=4, thread_name_prefix="file-tree")
         )
         files = FileWork(executor=executor)
-        slow_executor = stack.enter_context(
-            ThreadPoolExecutor(max_workers=2, thread_name_prefix="file-tree-slow")
+        # What may take long has threads of its own: a warm take waits for none of it.
+        slow, copying, unpacking = (
+            FileWork(
+                executor=stack.enter_context(
+                    ThreadPoolExecutor(max_workers=2, thread_name_prefix=f"file-tree-{name}")
+                )
+            )
+            for name in ("slow", "copies", "packs")
         )
+        slots = asyncio.Semaphore(bounds.builds)
         wall = await stack.enter_async_context(
             GitWall(program=git_program, directory=layout.staging)
         )
         git = Git(wall=wall, seconds=bounds.git_seconds)
-        content = GitContent(git=git, caps=bounds.caps, seconds=bounds.git_seconds)
+        content = GitContent(
+            git=git, caps=bounds.caps, seconds=bounds.git_seconds, unpacking=unpacking
+        )
+        readers = ObjectReaders(git=git)
         intake = Intake(bounds.pack_bytes, bounds.idle_seconds, bounds.git_seconds)
         stores, care = made_stores(
             layout=layout,
             git=git,
             files=files,
             content=content,
+            readers=readers,
             disk=disk,
             clock=clock,
             owners=root.owners,
@@ -132,8 +147,10 @@ async def opened_core(
             layout=layout,
             git=git,
             files=files,
-            slow=FileWork(executor=slow_executor),
+            slow=slow,
             content=content,
+            readers=readers,
+            disk=disk,
             stores=stores,
             owners=root.owners,
             clock=clock,
@@ -142,9 +159,13 @@ async def opened_core(
         stack.push_async_callback(trees.close)
         locks = HostLocks(path=layout.root / ".locks")
         stack.callback(locks.close)
-        ledger = LedgerFiles(directory=layout.records, disk=disk, files=files, boot=boot_id())
+        boot = boot_id()
+        logs = RecordLogs(directory=layout.record_logs, disk=disk, owners=root.owners, boot=boot)
+        stack.callback(logs.close)
+        ledger = LedgerFiles(directory=layout.records, logs=logs, disk=disk, files=files, boot=boot)
         await ledger.load()
         claims = ClaimFiles(layout=layout, disk=disk, files=files, ledger=ledger, locks=locks)
+        warm = WarmFiles(files=files, ledger=ledger, claims=claims, trees=trees)
         importer = Importer(
             stores=stores,
             trees=trees,
@@ -165,6 +186,7 @@ async def opened_core(
                 intake=importer,
                 clock=clock,
                 pack_bytes=bounds.pack_bytes,
+                slots=slots,
             )
         )
         upkeep = Upkeep(care=care, ledger=ledger, trees=trees)
@@ -173,9 +195,11 @@ async def opened_core(
             gate=Gate(stores=stores, importer=importer),
             trees=trees,
             ledger=ledger,
+            warm=warm,
             submodules=origins.submodules,
             clock=clock,
             reserve_bytes=bounds.reserve_bytes,
+            slots=slots,
             on_discard=janitor.hurry,
             on_reason=on_reason,
         )
@@ -185,8 +209,9 @@ async def opened_core(
             ledger=ledger,
             claims=claims,
             copies=WorkspaceCopies(
-                layout=layout, files=files, owners=root.owners, reserve_bytes=bounds.reserve_bytes
+                layout=layout, files=copying, owners=root.owners, reserve_bytes=bounds.reserve_bytes
             ),
+            warm=warm,
             unsaved=GitUnsaved(
                 layout=layout, git=git, files=files, owners=root.owners, trees=trees
             ),
@@ -199,6 +224,7 @@ async def opened_core(
                 builds=bounds.builds,
                 tenant_workspaces=bounds.tenant_workspaces,
             ),
+            slots=slots,
             on_discard=janitor.hurry,
         )
         await provisioner.reconcile()

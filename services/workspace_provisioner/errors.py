@@ -36,7 +36,7 @@ class BranchInvalid(InvalidArgument):
 
     def __init__(self, rule: str) -> None:
         super().__init__(
-            f"The name of the branch is not one that git allows: it {rule}.",
+            f"The branch cannot have this name: it {rule}.",
             reason="branch_invalid",
             remedy="Choose a name such as 'fix/login'; see `git check-ref-format --help`.",
             fields={"field": "branch"},
@@ -98,7 +98,11 @@ class PackTooLarge(ResourceExhausted):
 
 
 class SnapshotIncomplete(FailedPrecondition):
-    """Objects that the upload was to make whole are lacking."""
+    """Objects that the upload was to make whole are lacking: `is_lost_here` when this host has lost
+    them, else the client does not have them itself.
+    """
+
+    is_lost_here = False
 
     def __init__(self, detail: str) -> None:
         super().__init__(

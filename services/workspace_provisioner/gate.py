@@ -10,7 +10,7 @@ from dataclasses import replace
 from workspace_provisioner.errors import CheckoutFailed, SnapshotIncomplete
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.ports import Stores
-from workspace_provisioner.sources import Commits, Source
+from workspace_provisioner.sources import Commits, Source, Tip
 from workspace_provisioner.workspaces import Miss, MissReason, miss_without_commit
 
 
@@ -21,14 +21,30 @@ class Gate:
         self._stores = stores
         self._importer = importer
 
+    async def passed(self, source: Source) -> None:
+        """Say that a commit was served without a check: what was prepared from it still fits the
+        store, which says as much.
+        """
+        await self._stores.mark_used(source.key)
+
     async def check(self, source: Source) -> Miss | None:
         """Say what is lacking, or None; warm, the answer comes from memory.
 
-        Commits that travel with the source are taken in first, as an upload would be. Raises
-        PackInvalid, PackTooLarge, HostFull, StoreLocked and StorageUnavailable.
+        Commits and tags that travel with the source are taken in first, as an upload would be; tags
+        that cannot be made whole are left out. Raises PackInvalid, PackTooLarge, HostFull,
+        StoreLocked and StorageUnavailable.
         """
         reason = await self._stores.lack(source.key, source.commit)
-        if reason and source.commits and await self._take_in(source, source.commits):
+        if reason is None:
+            if self.brings_tags(source) and not await self._stores.is_shallow(
+                source.key, source.commit
+            ):
+                await self._take_in(source, source.tags)
+                reason = await self._stores.lack(source.key, source.commit)  # reads the store again
+        elif source.commits and (
+            (source.tags and await self._take_in(source, source.tags))
+            or await self._take_in(source, ())
+        ):
             reason = await self._stores.lack(source.key, source.commit)
         if reason is not None:
             return await self.miss(source, reason)
@@ -41,15 +57,23 @@ class Gate:
             return await self._without_changes(source, changes.tree)
         return None
 
-    async def _take_in(self, source: Source, commits: Commits) -> bool:
-        """Take commits in; False when they do not connect with what is here."""
+    def brings_tags(self, source: Source) -> bool:
+        """Say whether a tag travels with the source that the store does not have, from memory."""
+        if not source.tags:
+            return False
+        known = self._stores.packed_tags(source.key).text
+        return any(f"\n{tag.commit} {tag.ref}\n" not in known for tag in source.tags)
+
+    async def _take_in(self, source: Source, tags: tuple[Tip, ...]) -> bool:
+        """Take commits and tags in; False when they do not connect with what is here."""
+        commits = source.commits or Commits((), b"")
         for base in commits.against:
             if await self._stores.lack(source.key, base) is not None:
                 return False
         # The changes go their own way, with the request or with an upload.
-        bare = replace(source, changes=None, commits=None)
+        bare = replace(source, changes=None, commits=None, tags=())
         try:
-            await self._importer.receive(bare, (), _once(commits.pack))
+            await self._importer.receive(bare, tags, _once(commits.pack))
         except SnapshotIncomplete:
             return False
         return True

@@ -98,9 +98,9 @@ class Importer:
             async with self._stores.quarantine(source.key, alone=alone) as quarantine:
                 received = await quarantine.receive(chunks)
                 return await quarantine.admit(replace(snapshot, received_bytes=received))
-        except SnapshotIncomplete:
+        except SnapshotIncomplete as error:
             # Perhaps for want of what this host has lost: then the next miss asks for it.
-            await self._stores.doubt(source.key)
+            error.is_lost_here = await self._stores.doubt(source.key)
             raise
 
     async def republish(self) -> None:

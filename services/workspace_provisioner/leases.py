@@ -5,7 +5,8 @@ back, be it released, ended, or left behind by a dead process.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -14,14 +15,24 @@ from chassis.clock import Clock
 from chassis.errors import FairleadError
 from workspace_provisioner.build_runs import BuildRuns
 from workspace_provisioner.errors import WorkspaceNotFound, storage_errors
+from workspace_provisioner.lock_ports import LockKept, Locks
 from workspace_provisioner.names import claims_of
-from workspace_provisioner.ports import Claims, Ledger, Locks, Trees, Unsaved
+from workspace_provisioner.ports import (
+    Claims,
+    Ledger,
+    Trees,
+    Unsaved,
+    WarmPath,
+)
+from workspace_provisioner.workspace_errors import WorkspaceBusy
 from workspace_provisioner.workspaces import State, Workspace, never_made
 
 log = logging.getLogger(__name__)
 
 MOST_TOMBSTONES = 20_000
 """Released keys that are remembered for a day; of more, the newest."""
+_PATIENCE_SECONDS = 10.0
+"""How long a release by key waits for another process to stop what it is making."""
 
 
 class Leases:
@@ -33,6 +44,7 @@ class Leases:
         trees: Trees,
         ledger: Ledger,
         claims: Claims,
+        warm: WarmPath,
         unsaved: Unsaved,
         builds: BuildRuns,
         locks: Locks,
@@ -42,6 +54,7 @@ class Leases:
         self._trees = trees
         self._ledger = ledger
         self._claims = claims
+        self._warm = warm
         self._unsaved = unsaved
         self._builds = builds
         self._locks = locks
@@ -70,12 +83,13 @@ class Leases:
                 # New claim, record, old claim: killed in between, one claim is of a workspace that
                 # does not have it, which the next one who wants it sees.
                 await self._claims.take(workspace_id, wanted)
-                recorded = False
                 try:
                     await self._ledger.put(renamed)
-                    recorded = True
                 finally:
-                    await self._claims.drop(workspace_id, given_up if recorded else wanted)
+                    # What failed, or whose caller has left, may be written all the same.
+                    now = self._ledger.get(workspace_id)
+                    is_renamed = now is not None and now.name == name
+                    await self._claims.drop(workspace_id, given_up if is_renamed else wanted)
         log.info("workspace renamed", extra={"workspace_id": workspace_id})
         return renamed
 
@@ -90,7 +104,8 @@ class Leases:
 
         A release by key also stops a build and keeps a later materialize of that key from making
         anything. With `checked`, raises WorkspaceDirty or WorkspaceUnpushed and changes nothing
-        when work would be lost. Raises StorageUnavailable.
+        when work would be lost. Raises StorageUnavailable, and WorkspaceBusy when another process
+        does not let go of the key's workspace.
         """
         build = self._builds.get(workspace_id)
         if build is None:
@@ -116,7 +131,7 @@ class Leases:
         by_key: bool,
         checked: bool,
     ) -> bool:
-        async with self._locks.hold(workspace_id):
+        async with self._held(workspace_id, by_key=by_key) as wrested:
             with storage_errors():
                 found = self._ledger.get(workspace_id)
                 if found is None:
@@ -126,7 +141,7 @@ class Leases:
                         await self._ledger.put(released)
                     elif by_key:
                         await self._ledger.put(never_made(tenant, workspace_id, now))
-                    return stopped is not None
+                    return stopped is not None or wrested
                 if found.tenant != tenant:
                     return False
                 if found.state is State.RELEASED:
@@ -138,12 +153,30 @@ class Leases:
                 await self.give_back(found)
                 return True
 
+    @asynccontextmanager
+    async def _held(self, workspace_id: str, *, by_key: bool) -> AsyncIterator[bool]:
+        """Hold the lock of a workspace; by its key, a build in another process is stopped for it,
+        which is what is yielded.
+        """
+        async with AsyncExitStack() as stack:
+            wrested = False
+            if by_key:
+                try:
+                    wrested = await stack.enter_async_context(
+                        self._locks.wrest(workspace_id, seconds=_PATIENCE_SECONDS)
+                    )
+                except LockKept:
+                    raise WorkspaceBusy(workspace_id) from None
+            else:
+                await stack.enter_async_context(self._locks.hold(workspace_id))
+            yield wrested
+
     async def give_back(self, found: Workspace) -> None:
         """End a provisioned workspace: record, files, claims, in this order. Call it under the
         lock of the workspace.
         """
-        await self._ledger.put(replace(found, state=State.RELEASED, released_at=self._clock.now()))
-        await self.clear(found)
+        released = replace(found, state=State.RELEASED, released_at=self._clock.now())
+        await self._warm.give_back(released)
         self._on_discard()
         log.info("workspace released", extra={"workspace_id": found.workspace_id})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from workspace_provisioner.git.ancestry import GitAncestry
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.origin_ports import Intake, Known
 from workspace_provisioner.submodules import SubmoduleLimits, Submodules
-from workspace_provisioner.transport.address import OriginAddresses, Resolve, system_addresses
+from workspace_provisioner.transport.address import OriginAddresses, Resolve, SystemResolver
 from workspace_provisioner.transport.credentials import Credentials
 from workspace_provisioner.transport.records import SightingFiles
 from workspace_provisioner.transport.upstreams import GitOrigins
@@ -30,13 +31,13 @@ FETCH_SECONDS = 120.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginAccess:
     """How origins are reached; see the settings of these names. Without `trust` the system's
-    certificate authorities are trusted.
+    certificate authorities are trusted, without `resolve` its resolver is asked.
     """
 
     wait_seconds: float = 5.0
     allowed: tuple[str, ...] = ()
     credentials: Path | None = None
-    resolve: Resolve = system_addresses
+    resolve: Resolve | None = None
     trust: ssl.SSLContext | None = None
 
 
@@ -59,14 +60,16 @@ async def opened_origins(
     intake: Intake,
     clock: Clock,
     pack_bytes: int,
+    slots: asyncio.Semaphore,
 ) -> AsyncIterator[OriginParts]:
     """Open the parts, and stop the fetches that still run at the end. Raises ValueError for an
     `allowed` entry that is none.
     """
+    resolver = SystemResolver()
     fetch = OriginFetch(
         origins=GitOrigins(
             addresses=OriginAddresses(
-                rules=EgressRules(allowed=access.allowed), resolve=access.resolve
+                rules=EgressRules(allowed=access.allowed), resolve=access.resolve or resolver
             ),
             credentials=Credentials(directory=access.credentials),
             trust=access.trust,
@@ -87,8 +90,10 @@ async def opened_origins(
         fetch=fetch,
         trees=GitSubmodules(layout=layout, git=git, files=files),
         limits=SubmoduleLimits(bytes=pack_bytes),
+        slots=slots,
     )
     try:
         yield OriginParts(upstreams, submodules)
     finally:
         await upstreams.close()
+        resolver.close()

@@ -11,7 +11,7 @@ from typing import Protocol
 from workspace_provisioner.gitmodules import Submodule
 from workspace_provisioner.origins import Origin
 from workspace_provisioner.sources import ObjectFormat, ProjectKey, Source, Tip, Upstream
-from workspace_provisioner.workspaces import Snapshot
+from workspace_provisioner.workspaces import PlacedSubmodule, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,10 @@ class Ancestry(Protocol):
 class SubmoduleSetup(Protocol):
     """What making a workspace needs of submodules; see Submodules."""
 
-    async def initialise(self, workspace_id: str, source: Source) -> None:
-        """Write the files of all submodules into a workspace that nobody uses yet."""
+    async def initialise(self, workspace_id: str, source: Source) -> tuple[PlacedSubmodule, ...]:
+        """Write the files of all submodules into a workspace that nobody uses yet, and return
+        them.
+        """
         ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Protocol
 
 from workspace_provisioner.names import Claim
 from workspace_provisioner.sources import Changes, ProjectKey, Source, Tip
-from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.stamps import PackedTags, StoreStamp
 from workspace_provisioner.workspaces import Freshness, MissReason, Rung, Snapshot, Workspace
 
 
@@ -106,6 +106,10 @@ class Stores(Protocol):
         """
         ...
 
+    async def mark_used(self, key: ProjectKey) -> None:
+        """Note that a store is of use, as whoever asks it does."""
+        ...
+
     async def is_shallow(self, key: ProjectKey, commit: str) -> bool:
         """Say whether only the trees of a known commit are there, and none of its ancestors."""
         ...
@@ -114,8 +118,10 @@ class Stores(Protocol):
         """Return the tags that clients sent, by name: full refs and what they name."""
         ...
 
-    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
-        """Return the same at once, in any thread; one file is read."""
+    def packed_tags(self, key: ProjectKey) -> PackedTags:
+        """Return the same in the form of git, as they were when the store was last looked at; in
+        any thread.
+        """
         ...
 
     async def doubt(self, key: ProjectKey) -> bool:
@@ -154,9 +160,7 @@ class Trees(Protocol):
         ...
 
     async def refresh(self, key: ProjectKey) -> None:
-        """Compare what was prepared of a project with its store, and bring it up to date or drop
-        it.
-        """
+        """Compare what was prepared of a project with its store; mend it, or drop it."""
         ...
 
     async def discard(self, workspace_id: str) -> None:
@@ -166,9 +170,7 @@ class Trees(Protocol):
         ...
 
     async def count_changes(self, workspace: Workspace) -> int | None:
-        """Count the files that differ from what was materialised; None when they cannot be
-        counted in time.
-        """
+        """Count the files that differ from what was made; None when that cannot be in time."""
         ...
 
     async def present(self) -> frozenset[str]:
@@ -191,18 +193,42 @@ class Trees(Protocol):
         """
         ...
 
+    async def make_durable(self) -> None:
+        """Make that durable over which workspaces are laid."""
+        ...
+
     async def free_bytes(self) -> int:
         """Return the free space of the file system."""
+        ...
+
+
+class Log(Protocol):
+    """A file that has its size from the start and is written in place, front to back: to flush it
+    is to flush bytes and nothing else of the file system. Safe in any thread.
+    """
+
+    def append(self, content: bytes) -> bool:
+        """Write behind what is there; durable, with all before it, when this returns. False when
+        there is no room for it; nothing is written then.
+        """
+        ...
+
+    def close(self) -> None:
+        """Write no more."""
         ...
 
 
 class Disk(Protocol):
     """The operations by which something survives: safe in any thread, each whole or not at all."""
 
-    def write_whole(self, path: Path, content: bytes) -> None:
+    def write_whole(self, path: Path, content: bytes, *, durably: bool = True) -> None:
         """Put a file in place: the old one or the whole new one is there at any time, and the new
-        one durably when this returns.
+        one durably when this returns, unless that is not asked for.
         """
+        ...
+
+    def make_log(self, path: Path, size: int) -> Log:
+        """Make a log of so many bytes, all zeros, where nothing is; durable with its name."""
         ...
 
     def make_exclusive(self, path: Path, content: bytes) -> bool:
@@ -231,22 +257,12 @@ class Disk(Protocol):
         """Make the names in a directory durable."""
         ...
 
+    def sync_tree(self, path: Path) -> None:
+        """Make a directory and all that is below it durable."""
+        ...
+
     def sync_all(self, path: Path) -> None:
         """Make everything on the file system of `path` durable; slow."""
-        ...
-
-
-class Locks(Protocol):
-    """Locks between all processes that serve this host root; none outlives its process."""
-
-    def hold(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold the lock of `key` for the block; waits for it."""
-        ...
-
-    def attempt(self, key: str) -> AbstractAsyncContextManager[bool]:
-        """Hold the lock of `key` for the block unless somebody has it; yields whether it is
-        held.
-        """
         ...
 
 
@@ -294,8 +310,30 @@ class Ledger(Protocol):
         """Drop a record."""
         ...
 
-    async def flush(self) -> None:
-        """Make the files of the recorded workspaces durable; nothing to do is fine."""
+    async def flush(self, first: Callable[[], Awaitable[None]]) -> None:
+        """Make the files of all workspaces durable that are recorded by now, and `first` that on
+        which they stand; nothing to do is fine.
+        """
+        ...
+
+
+class WarmPath(Protocol):
+    """Several steps in one piece of work where nothing has to be waited for: what is prepared is
+    taken, and what was made is given back. Call all of it under the lock of the workspace.
+    """
+
+    async def take(self, requested: Workspace, plan: CheckoutPlan) -> Workspace | None:
+        """Claim, lay over the commit's template, record, in this order; returns the workspace.
+
+        None when a claim is taken, nothing is prepared, or something is left to do or to look at:
+        nothing of it stays then.
+        """
+        ...
+
+    async def give_back(self, released: Workspace) -> None:
+        """Record that a workspace was released, and take away its files and its claims, in this
+        order; nothing there is fine.
+        """
         ...
 
 

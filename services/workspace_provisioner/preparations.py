@@ -22,6 +22,8 @@ MOST_ENTRIES = 8
 _MEMORY = timedelta(minutes=10)
 _MOST_WAITING = 1000
 _PERIOD_SECONDS = 300.0
+# Behind the first answers, but also where a process only lives as long as one launch.
+_FIRST_SECONDS = 1.0
 _BREATH_SECONDS = 0.05
 _LONGEST_BREATHS = 20
 
@@ -50,9 +52,15 @@ class Preparations:
         self._wake.set()
 
     def taken(self, plan: CheckoutPlan) -> None:
-        """Remember that a pool entry was wanted, and let the next one be made."""
-        takes = self._takes.setdefault((plan.key, plan.commit), deque(maxlen=MOST_ENTRIES))
+        """Remember that a pool entry was wanted, and let the next one be made; of very many, the
+        newest.
+        """
+        wanted = plan.key, plan.commit
+        takes = self._takes.pop(wanted, None) or deque(maxlen=MOST_ENTRIES)
         takes.append(self._clock.now())
+        self._takes[wanted] = takes
+        if len(self._takes) > _MOST_WAITING:
+            del self._takes[next(iter(self._takes))]
         self.want(plan.key, plan.commit)
 
     def depth(self, key: ProjectKey, commit: str) -> int:
@@ -108,8 +116,10 @@ class Preparations:
             log.exception("preparing failed", extra={"commit": commit})
 
     async def _collect(self) -> None:
+        pause = _FIRST_SECONDS
         while True:
-            await asyncio.sleep(_PERIOD_SECONDS)
+            await asyncio.sleep(pause)
+            pause = _PERIOD_SECONDS
             try:
                 await self._shelves.collect()
             except Exception:

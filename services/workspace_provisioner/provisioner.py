@@ -4,6 +4,7 @@ wins over a build.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from itertools import islice
 
 from chassis.clock import Clock
 from chassis.ids import derived_id, is_id
-from workspace_provisioner.build_runs import BuildRuns
+from workspace_provisioner.build_runs import BuildRuns, Made, Make, MakeWarm
 from workspace_provisioner.builder import Builder
 from workspace_provisioner.errors import (
     HostFull,
@@ -22,15 +23,16 @@ from workspace_provisioner.errors import (
     storage_errors,
 )
 from workspace_provisioner.leases import Leases
+from workspace_provisioner.lock_ports import Locks
 from workspace_provisioner.names import checked_name, claims_of
 from workspace_provisioner.ports import (
     Claims,
     Copies,
     Ledger,
-    Locks,
     Trees,
     Unsaved,
     UpstreamTips,
+    WarmPath,
 )
 from workspace_provisioner.sources import Source, checked_key, checked_tenant
 from workspace_provisioner.workspace_errors import QuotaExceeded
@@ -53,8 +55,8 @@ _FLUSH_PERIOD = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What this host takes on: workspaces in all, builds at the same time, and workspaces of one
-    tenant.
+    """What this host takes on: workspaces in all, builds of one tenant at the same time, and
+    workspaces of one tenant.
     """
 
     workspaces: int
@@ -63,7 +65,9 @@ class Limits:
 
 
 class Provisioner:
-    """The workspaces of one host. Call `close` at the end: it stops the builds that still run."""
+    """The workspaces of one host; copying files takes one of its `slots`. Call `close` at the end:
+    it stops the builds that still run.
+    """
 
     def __init__(
         self,
@@ -73,12 +77,14 @@ class Provisioner:
         ledger: Ledger,
         claims: Claims,
         copies: Copies,
+        warm: WarmPath,
         unsaved: Unsaved,
         upstreams: UpstreamTips,
         locks: Locks,
         clock: Clock,
         secret: bytes,
         limits: Limits,
+        slots: asyncio.Semaphore,
         on_discard: Callable[[], None],
     ) -> None:
         self._builder = builder
@@ -90,12 +96,14 @@ class Provisioner:
         self._clock = clock
         self._secret = secret
         self._limits = limits
+        self._slots = slots
         self._flushed_at = clock.now()
         self._builds = BuildRuns(locks=locks, most=limits.builds)
         self._leases = Leases(
             trees=trees,
             ledger=ledger,
             claims=claims,
+            warm=warm,
             unsaved=unsaved,
             builds=self._builds,
             locks=locks,
@@ -108,8 +116,15 @@ class Provisioner:
         await self._builds.drain()
 
     async def close(self) -> None:
-        """Stop the builds that still run; nothing of them stays."""
+        """Stop the builds that still run; what was made before outlives a power cut."""
         await self._builds.close()
+        try:
+            await self._flush()
+        except OSError as error:
+            log.warning("workspaces not flushed", extra={"cause": str(error)})
+
+    async def _flush(self) -> None:
+        await self._ledger.flush(self._trees.make_durable)
 
     def held(self) -> int:
         """Return how many workspaces there are, those that are being made included."""
@@ -152,7 +167,11 @@ class Provisioner:
             overlay=overlay,
         )
         requested = requested_workspace(order, self._clock.now())
-        return await self._made(requested, lambda: self._build(order, requested))
+        return await self._made(
+            requested,
+            lambda: self._claimed(requested, lambda: self._build(order, requested)),
+            warm=lambda: self._builder.make_warm(order, requested),
+        )
 
     async def _build(self, order: Order, requested: Workspace) -> Workspace | Miss:
         source, freshness = order.source, None
@@ -195,7 +214,10 @@ class Provisioner:
         source = build.requested if build else await self._live(tenant, workspace_id)
         requested = requested_fork(order, source, self._clock.now())
         made = await self._made(
-            requested, lambda: self._copy(source, requested, lease, overlay=overlay)
+            requested,
+            lambda: self._claimed(
+                requested, lambda: self._copy(source, requested, lease, overlay=overlay)
+            ),
         )
         assert isinstance(made, Workspace)  # noqa: S101 - a copy cannot miss
         return made
@@ -205,7 +227,8 @@ class Provisioner:
     ) -> Workspace:
         recorded = False
         try:
-            await self._copies.copy(source, requested, overlay=overlay)
+            async with self._slots:
+                await self._copies.copy(source, requested, overlay=overlay)
             await self._live(source.tenant, source.workspace_id)  # no copy of what is gone
             made = replace(
                 requested,
@@ -217,6 +240,7 @@ class Provisioner:
             recorded = True
         finally:
             if not recorded:
+                await self._ledger.remove(requested.workspace_id)
                 await self._leases.clear(requested)
         log.info("workspace forked", extra={"workspace_id": made.workspace_id})
         return made
@@ -228,7 +252,7 @@ class Provisioner:
         return found
 
     async def _made(
-        self, requested: Workspace, make: Callable[[], Awaitable[Workspace | Miss]]
+        self, requested: Workspace, make: Make, warm: MakeWarm | None = None
     ) -> Workspace | Miss:
         """Return what a key made before, or make it now."""
         workspace_id, tenant = requested.workspace_id, requested.tenant
@@ -238,7 +262,11 @@ class Provisioner:
             if known is not None:
                 return known
             self._check_room(tenant)
-            build = self._builds.start(requested, lambda: self._claimed(requested, make))
+            build = self._builds.start(
+                requested,
+                lambda: self._made_once(workspace_id, make),
+                warm and (lambda: self._made_once(workspace_id, warm)),
+            )
         elif build.released:
             raise WorkspaceReleased(workspace_id)
         elif build.requested.request != requested.request:
@@ -262,14 +290,18 @@ class Provisioner:
             if held >= limits.tenant_workspaces:
                 raise QuotaExceeded(limits.tenant_workspaces)
 
+    async def _made_once(
+        self, workspace_id: str, make: Callable[[], Awaitable[Made]]
+    ) -> Workspace | Made:
+        """Make, unless another process made or released it while this one waited."""
+        found = self._ledger.get(workspace_id)
+        return await make() if found is None else found
+
     async def _claimed(
         self, requested: Workspace, make: Callable[[], Awaitable[Workspace | Miss]]
     ) -> Workspace | Miss:
         """Claim name and branch, then make; what was not made claims nothing."""
         workspace_id = requested.workspace_id
-        found = self._ledger.get(workspace_id)
-        if found is not None:
-            return found  # another process made or released it while this one waited
         claims = claims_of(requested)
         if not claims:
             return await make()
@@ -347,7 +379,7 @@ class Provisioner:
         now = self._clock.now()
         if now - self._flushed_at >= _FLUSH_PERIOD:
             self._flushed_at = now
-            await self._ledger.flush()
+            await self._flush()
 
     async def take_away_strays(self) -> None:
         """See Leases.take_away_strays."""

@@ -40,7 +40,8 @@ class Settings(RoomSettings):
 
     bind: str = Field(
         default_factory=_bind,
-        description="Where it serves gRPC: unix:/path, or host:port with FAIRLEAD_SECRET_FILE.",
+        description="Where it serves gRPC: unix:/path, or host:port with FAIRLEAD_SECRET_FILE; by"
+        " default $XDG_STATE_HOME/fairlead/workspace.sock.",
     )
     advertise: str = Field(
         default="",

@@ -21,6 +21,8 @@ LONGEST_LEASE = timedelta(hours=24)
 DEFAULT_LEASE = timedelta(minutes=30)
 MOST_TIPS = 5000
 MOST_AGAINST = 64
+MOST_TAGS = 256
+MOST_TAGS_BYTES = 32 * 1024
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -75,6 +77,14 @@ class Commits:
 
 
 @dataclass(frozen=True, slots=True)
+class Tip:
+    """A ref of the client and its commit."""
+
+    ref: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """Where a project comes from, as the host reaches it, and how old the host's knowledge of
     `branch` may be.
@@ -88,7 +98,7 @@ class Upstream:
 @dataclass(frozen=True, slots=True)
 class Source:
     """A checked source. `noticed` are reasons (see MissReason) that the client gives for what it
-    did not do itself.
+    did not do itself; `tags` are new at the client.
     """
 
     key: ProjectKey
@@ -101,14 +111,7 @@ class Source:
     noticed: tuple[str, ...] = ()
     submodules: bool = False
     origin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Tip:
-    """A ref of the client and its commit."""
-
-    ref: str
-    commit: str
+    tags: tuple[Tip, ...] = ()
 
 
 def checked_tenant(tenant: str) -> str:
@@ -179,6 +182,7 @@ def checked_source(
     changes: Changes | None,
     commits: Commits | None = None,
     noticed: Iterable[str] = (),
+    tags: Iterable[Tip] = (),
 ) -> Source:
     """Check every part of a source; raises FieldInvalid, BranchInvalid or ChangesTooLarge."""
     checked_tenant(tenant)
@@ -210,7 +214,22 @@ def checked_source(
         changes,
         commits=commits,
         noticed=tuple(dict.fromkeys(noticed)),
+        tags=_checked_tags(tags, form),
     )
+
+
+def _checked_tags(tags: Iterable[Tip], form: ObjectFormat) -> tuple[Tip, ...]:
+    checked = checked_tips(tags, form)
+    size = sum(len(tag.ref.encode()) for tag in checked)
+    if len(checked) > MOST_TAGS or size > MOST_TAGS_BYTES:
+        raise FieldInvalid(
+            "tags",
+            f"are more than {MOST_TAGS}, or their names longer than {MOST_TAGS_BYTES} bytes",
+            remedy="Send fewer; an upload takes the rest.",
+        )
+    if not all(tag.ref.startswith("refs/tags/") for tag in checked):
+        raise FieldInvalid("tags", "must be below refs/tags/", remedy="Send tags alone.")
+    return checked
 
 
 def _check_commits(commits: Commits, form: ObjectFormat) -> None:

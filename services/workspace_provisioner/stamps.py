@@ -23,6 +23,16 @@ class StoreStamp:
     packs: tuple[tuple[str, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PackedTags:
+    """The tags of a store as the text of a `packed-refs` file, and what tells them from others;
+    both empty without tags.
+    """
+
+    text: str = ""
+    digest: str = ""
+
+
 class StampRecord(TypedDict):
     """A stamp as JSON."""
 

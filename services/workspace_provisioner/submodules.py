@@ -5,7 +5,7 @@ limits of time, number, depth and bytes. What fails is fatal to the workspace.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from workspace_provisioner.errors import FieldInvalid
 from workspace_provisioner.gitmodules import Submodule
@@ -15,6 +15,7 @@ from workspace_provisioner.origins import Origin, OriginFailed, OriginFault, che
 from workspace_provisioner.ports import ObjectsLacking
 from workspace_provisioner.sources import ProjectKey, Source
 from workspace_provisioner.upstreams import OriginFetch
+from workspace_provisioner.workspaces import PlacedSubmodule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class SubmoduleLimits:
 class _Spent:
     count: int = 0
     bytes: int = 0
+    placed: list[PlacedSubmodule] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +48,33 @@ class _Super:
 
 class Submodules:
     """The submodules of workspaces. Their objects stay in stores of the tenant's own, so that only
-    the first launch of a recorded commit fetches.
+    the first launch of a recorded commit fetches. Writing files takes one of the host's `slots`.
     """
 
     def __init__(
-        self, *, fetch: OriginFetch, trees: SubmoduleTrees, limits: SubmoduleLimits
+        self,
+        *,
+        fetch: OriginFetch,
+        trees: SubmoduleTrees,
+        limits: SubmoduleLimits,
+        slots: asyncio.Semaphore,
     ) -> None:
         self._fetch = fetch
         self._trees = trees
         self._limits = limits
+        self._slots = slots
 
-    async def initialise(self, workspace_id: str, source: Source) -> None:
+    async def initialise(self, workspace_id: str, source: Source) -> tuple[PlacedSubmodule, ...]:
         """Write the files of all submodules of the source's commit into a workspace that nobody
-        uses yet.
+        uses yet, and return them.
 
         Raises SubmodulesInvalid, SubmoduleUnavailable, SubmodulesTooLarge, HostFull and OSError.
         """
         url = source.upstream.url if source.upstream else source.origin
         top = _Super(source.key, source.commit, checked_origin(url) if url else None)
-        await self._descend(workspace_id, top, _Spent())
+        spent = _Spent()
+        await self._descend(workspace_id, top, spent)
+        return tuple(spent.placed)
 
     async def _descend(self, workspace_id: str, above: _Super, spent: _Spent) -> None:
         declared = await self._trees.declared(above.key, above.commit)
@@ -90,7 +100,8 @@ class Submodules:
             below = _Super(key, recorded, origin, path, (*above.names, submodule.name))
             await self._bring(below, spent)
             try:
-                await self._trees.check_out(workspace_id, key, recorded, path, below.names)
+                async with self._slots:
+                    await self._trees.check_out(workspace_id, key, recorded, path, below.names)
             except ObjectsLacking as error:
                 raise SubmoduleUnavailable(
                     path, "missing_objects", detail="objects of it are lacking on this host"
@@ -99,6 +110,7 @@ class Submodules:
                 raise SubmoduleUnavailable(
                     path, "path_taken", detail="its place in the tree is taken"
                 ) from error
+            spent.placed.append(PlacedSubmodule(path, below.names, key.project, recorded))
             await self._descend(workspace_id, below, spent)
 
     async def _bring(self, wanted: _Super, spent: _Spent) -> None:

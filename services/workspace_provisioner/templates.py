@@ -22,7 +22,8 @@ class Template:
 
     `converts` says that attributes make files differ from their objects; `files` and `size` are
     those of the whole checkout; `made_at` is in seconds of the epoch; `grafted` says
-    that its git directory ends history at the commit, which the store may know better by now.
+    that its git directory ends history at the commit, which the store may know better by now;
+    `tags` is the digest of the tags that it has.
     """
 
     template_id: str
@@ -37,6 +38,7 @@ class Template:
     size: int
     made_at: float
     grafted: bool
+    tags: str
     stamp: StoreStamp
 
 

@@ -10,6 +10,7 @@ from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, Tracer, get_current_span
 
 from chassis.errors import FairleadError
+from workspace_provisioner.errors import SnapshotIncomplete
 from workspace_provisioner.operations import SnapshotOperations, WorkspaceOperations
 from workspace_provisioner.sources import Source, Tip
 from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, Workspace
@@ -189,6 +190,10 @@ class TracedSnapshots:
             span.set_attribute("fairlead.snapshot.tips_only", tips_only)
             try:
                 snapshot = await self._snapshots.receive(source, tips, chunks, tips_only=tips_only)
+            except SnapshotIncomplete as error:
+                if not error.is_lost_here:  # else the miss that follows is counted
+                    self._misses.count(MissReason.CLIENT_OBJECTS_MISSING)
+                raise
             except FairleadError as error:
                 self._misses.count(error.reason)
                 raise

@@ -24,7 +24,7 @@ class Upkeep:
 
     async def tend(self) -> None:
         """Tend every store once. Objects that a live workspace may borrow stay: nothing that was
-        taken back since the oldest one was made is deleted.
+        taken back since the oldest one began to borrow is deleted.
         """
         for key in await self._care.keys():
             try:
@@ -39,14 +39,14 @@ class Upkeep:
                 )
 
     def _oldest(self) -> dict[str, datetime]:
-        """Return when each tenant's oldest workspace was made; it may borrow from several stores,
+        """Return since when each tenant's workspaces borrow; one may borrow from several stores,
         since its submodules have theirs.
         """
-        made: defaultdict[str, list[datetime]] = defaultdict(list)
+        since: defaultdict[str, list[datetime]] = defaultdict(list)
         for each in self._ledger.all():
             if each.state is not State.RELEASED:
-                made[each.tenant].append(each.created_at)
-        return {tenant: min(times) for tenant, times in made.items()}
+                since[each.tenant].append(each.borrows_since)
+        return {tenant: min(times) for tenant, times in since.items()}
 
     async def _is_every_workspace_recorded(self) -> bool:
         """Look for workspaces whose store is not known, which are being made or taken away."""

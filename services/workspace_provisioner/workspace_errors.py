@@ -7,6 +7,7 @@ from chassis.errors import (
     FailedPrecondition,
     InvalidArgument,
     ResourceExhausted,
+    Unavailable,
 )
 
 
@@ -59,6 +60,18 @@ class QuotaExceeded(ResourceExhausted):
         )
 
 
+class WorkspaceBusy(Unavailable):
+    """Another process of the host works on the workspace and does not let go."""
+
+    def __init__(self, workspace_id: str) -> None:
+        super().__init__(
+            "Another process of the host is at work on the workspace.",
+            reason="workspace_busy",
+            remedy="Try again in a moment.",
+            fields={"workspace_id": workspace_id},
+        )
+
+
 class ForkFailed(FailedPrecondition):
     """The workspace cannot be copied as it was asked for."""
 
@@ -71,24 +84,35 @@ class ForkFailed(FailedPrecondition):
 
 
 class WorkspaceDirty(FailedPrecondition):
-    """Files differ from the workspace's HEAD, and a checked release must not lose them."""
+    """Files differ from the HEAD of the workspace, or of its submodule at a path, and a checked
+    release must not lose them.
+    """
 
-    def __init__(self, workspace_id: str) -> None:
+    def __init__(self, workspace_id: str, *, submodule: str = "") -> None:
+        where = f" in its submodule '{submodule}'" if submodule else ""
         super().__init__(
-            "The workspace has changes that are not committed.",
+            f"The workspace has changes{where} that are not committed.",
             reason="workspace_dirty",
             remedy="Commit and push them, or release it by force.",
-            fields={"workspace_id": workspace_id},
+            fields=_fields(workspace_id, submodule),
         )
 
 
 class WorkspaceUnpushed(FailedPrecondition):
-    """Commits are in the workspace alone, or it cannot be told whether they are."""
+    """Commits are in the workspace, or its submodule at a path, alone, or it cannot be told whether
+    they are.
+    """
 
-    def __init__(self, workspace_id: str, detail: str) -> None:
+    def __init__(self, workspace_id: str, detail: str, *, submodule: str = "") -> None:
+        where = f", in its submodule '{submodule}'" if submodule else ""
         super().__init__(
-            f"The workspace may be the only place of some work: {detail}.",
+            f"The workspace may be the only place of some work{where}: {detail}.",
             reason="workspace_unpushed",
             remedy="Push its branches, or release it by force.",
-            fields={"workspace_id": workspace_id},
+            fields=_fields(workspace_id, submodule),
         )
+
+
+def _fields(workspace_id: str, submodule: str) -> dict[str, str]:
+    fields = {"workspace_id": workspace_id}
+    return {**fields, "submodule": submodule} if submodule else fields

@@ -14,6 +14,7 @@ from workspace_provisioner.sources import (
     Changes,
     Commits,
     Source,
+    Tip,
     checked_lease,
     checked_source,
 )
@@ -121,6 +122,7 @@ def read_source(tenant: str, source: snapshot_pb2.Source) -> Source:
         changes=changes,
         commits=commits,
         noticed=[_NOTICED[each] for each in source.noticed if each in _NOTICED],
+        tags=[Tip(each.ref, each.commit) for each in source.tags],
     )
     return with_origins(
         checked, upstream=upstream, submodules=source.submodules, origin=source.origin

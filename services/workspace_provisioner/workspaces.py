@@ -71,9 +71,21 @@ class Freshness:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedSubmodule:
+    """A submodule that this host initialised: its path in the workspace, the names of those on the
+    way and its own, the project whose objects it borrows, and its commit.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    project: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workspace:
     """A workspace's record. `released` with an empty project is a key that was released before it
-    made anything.
+    made anything. A copy borrows what its source did, and since then.
     """
 
     workspace_id: str
@@ -94,6 +106,13 @@ class Workspace:
     rung: Rung = Rung.CHECKOUT
     freshness: Freshness | None = None
     lfs_pointers: int = 0
+    submodules: tuple[PlacedSubmodule, ...] = ()
+    source_borrows_since: datetime | None = None
+
+    @property
+    def borrows_since(self) -> datetime:
+        """When what it borrows was promised."""
+        return self.source_borrows_since or self.created_at
 
     @property
     def key(self) -> ProjectKey:
@@ -193,6 +212,7 @@ def requested_fork(order: ForkOrder, source: Workspace, now: datetime) -> Worksp
         request=order.request,
         name=order.name,
         claims_branch=bool(order.branch),
+        source_borrows_since=source.borrows_since,
     )
 
 

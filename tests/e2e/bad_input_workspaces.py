@@ -117,7 +117,7 @@ ORDERS = {
         reason="lease_invalid",
         rest=Order(members={"lease": 1e8}).rest,
         grpc=Order(members={"lease": {"seconds": 100_000_000}}).grpc,
-        cli=Words(lambda scene: ["workspace", "create", scene.local, "--lease", "1000000"]),
+        cli=Usage(lambda scene: ["workspace", "create", scene.local, "--lease", "1000000"]),
     ),
     "a workspace that is held for no number": Row(
         reason="invalid_body",

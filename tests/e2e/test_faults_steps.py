@@ -217,6 +217,7 @@ def test_a_failed_step_is_named_and_leaves_nothing(
             assert (step, "undone") in steps
     is_bare(hurt)
     works_again(mesh, repository)
+    is_bare(hurt)
 
 
 def works_again(mesh: MeshClient, repository: Repository) -> None:

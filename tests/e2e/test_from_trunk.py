@@ -80,7 +80,7 @@ def test_a_dead_origin_gives_the_local_commit_and_a_warning(
     laptop.git("remote", "set-url", "origin", f"https://{ADDRESS}:1/x.git")
     ended = trusting.cli("launch", path, "--from", "trunk", "--", "cat", "file")
     assert (ended.returncode, ended.stdout) == (0, "old\n"), ended.stderr
-    assert "not the tip of main: origin unreachable" in ended.stderr
+    assert "not the tip of main: the host cannot reach origin; uncommitted" in ended.stderr
 
 
 def test_an_origin_that_no_host_can_use_is_refused_at_home(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from workspace_provisioner.ports import (
     Taken,
 )
 from workspace_provisioner.sources import ProjectKey, Tip
-from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.stamps import PackedTags, StoreStamp
 from workspace_provisioner.workspaces import MissReason, Rung, Snapshot, State, Workspace
 
 
@@ -66,15 +66,18 @@ class MemoryStores:
             return MissReason.MISSING_OBJECTS if key in self.damaged else None
         return MissReason.REF_DRIFT
 
+    async def mark_used(self, key: ProjectKey) -> None:
+        return
+
     async def is_shallow(self, key: ProjectKey, commit: str) -> bool:
         return any(commit in each.shallow for each in self._of(key))
 
     async def tags(self, key: ProjectKey) -> tuple[Tip, ...]:
-        return self.tags_now(key)
-
-    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
         tips = [tip for each in self._of(key) for tip in each.tips]
         return tuple(tip for tip in tips if tip.ref.startswith("refs/tags/"))
+
+    def packed_tags(self, key: ProjectKey) -> PackedTags:
+        return PackedTags()
 
     async def doubt(self, key: ProjectKey) -> bool:
         if key not in self.damaged:
@@ -171,6 +174,9 @@ class MemoryTrees:
     async def empty_trash(self) -> bool:
         return True
 
+    async def make_durable(self) -> None:
+        return
+
     async def free_bytes(self) -> int:
         return self.free
 
@@ -200,5 +206,5 @@ class MemoryLedger:
     async def remove(self, workspace_id: str) -> None:
         self.records.pop(workspace_id, None)
 
-    async def flush(self) -> None:
-        return
+    async def flush(self, first: Callable[[], Awaitable[None]]) -> None:
+        await first()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from workspace_provisioner.disk.file_disk import FileDisk
+from workspace_provisioner.ports import Log
 
 Identity = tuple[int, int, int]
 
@@ -32,10 +35,20 @@ class PowerCutDisk:
         self._names.clear()
         self.sync_all(self._root)
 
-    def write_whole(self, path: Path, content: bytes) -> None:
-        self._disk.write_whole(path, content)
-        self._flushed[identity(path)] = content
+    def write_whole(self, path: Path, content: bytes, *, durably: bool = True) -> None:
+        self._disk.write_whole(path, content, durably=durably)
+        if durably:
+            self._flushed[identity(path)] = content
+            self._flush_names(path.parent)
+
+    def make_log(self, path: Path, size: int) -> ForgetfulLog:
+        log = self._disk.make_log(path, size)
         self._flush_names(path.parent)
+        return ForgetfulLog(log, lambda: self._flush_log(path))
+
+    def _flush_log(self, path: Path) -> None:
+        self._names[path.parent][path.name] = identity(path)
+        self._flushed[identity(path)] = path.read_bytes()
 
     def make_exclusive(self, path: Path, content: bytes) -> bool:
         return self._disk.make_exclusive(path, content)
@@ -55,31 +68,37 @@ class PowerCutDisk:
     def sync_directory(self, path: Path) -> None:
         self._flush_names(path)
 
-    def sync_all(self, path: Path) -> None:
-        for directory, _, files in os.walk(self._root):
+    def sync_tree(self, path: Path) -> None:
+        for directory, _, files in os.walk(path):
             for name in files:
-                file = Path(directory) / name
-                self._flushed[identity(file)] = file.read_bytes()
-            self._flush_names(Path(directory))
+                with suppress(FileNotFoundError):  # somebody else is at work
+                    file = Path(directory) / name
+                    self._flushed[identity(file)] = file.read_bytes()
+            with suppress(FileNotFoundError):
+                self._flush_names(Path(directory))
+
+    def sync_all(self, path: Path) -> None:
+        self.sync_tree(self._root)
 
     def _flush_names(self, directory: Path) -> None:
-        """A directory that is flushed is itself there too: its parents have its name."""
+        """Of a directory that is flushed its parents need not know."""
         self._names[directory] = {each.name: identity(each) for each in directory.iterdir()}
-        while directory != self._root:
-            child, directory = directory, directory.parent
-            self._names.setdefault(directory, {})[child.name] = identity(child)
 
     def cut(self, *, names_stay: bool = False) -> None:
         """Lose what was not flushed."""
         left = self._root.with_name(f"{self._root.name}.left")
+        self.leave(left, names_stay=names_stay)
+        shutil.rmtree(self._root)
+        left.rename(self._root)
+        self._start()
+
+    def leave(self, left: Path, *, names_stay: bool = False) -> None:
+        """Put into a directory what a power cut would leave if it came now."""
         left.mkdir()
         if names_stay:
             self._leave_names(self._root, left)
         else:
             self._leave_flushed(self._root, left)
-        shutil.rmtree(self._root)
-        left.rename(self._root)
-        self._start()
 
     def _leave_flushed(self, directory: Path, left: Path) -> None:
         for name, flushed in self._names.get(directory, {}).items():
@@ -99,6 +118,22 @@ class PowerCutDisk:
                 (left / entry.name).write_bytes(self._flushed.get(identity(entry), b""))
 
 
+class ForgetfulLog:
+    """A log of a PowerCutDisk."""
+
+    def __init__(self, log: Log, on_flush: Callable[[], None]) -> None:
+        self._log = log
+        self._on_flush = on_flush
+
+    def append(self, content: bytes) -> bool:
+        appended = self._log.append(content)
+        self._on_flush()
+        return appended
+
+    def close(self) -> None:
+        self._log.close()
+
+
 def identity(path: Path) -> Identity:
     """Tell a file from another one that got its inode later."""
     found = path.lstat()
@@ -111,9 +146,9 @@ class KillingDisk(FileDisk):
     def __init__(self, *, changes: int) -> None:
         self._left = changes
 
-    def write_whole(self, path: Path, content: bytes) -> None:
+    def write_whole(self, path: Path, content: bytes, *, durably: bool = True) -> None:
         self._count()
-        super().write_whole(path, content)
+        super().write_whole(path, content, durably=durably)
 
     def make_exclusive(self, path: Path, content: bytes) -> bool:
         self._count()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +47,13 @@ class GitClient:
         path.mkdir(parents=True)
         self._dates = 1_700_000_000
         self.git("init", "-q", "-b", "main", f"--object-format={object_format}")
+
+    def copied(self, path: Path) -> GitClient:
+        """Return a copy of the repository at `path`, which goes its own way."""
+        shutil.copytree(self.path, path, symlinks=True)
+        found = copy.copy(self)
+        found.path = path
+        return found
 
     def git(
         self, *arguments: str, given: bytes = b"", env: Mapping[str, str] | None = None

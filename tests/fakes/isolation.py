@@ -13,7 +13,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox_worker.errors import IsolationFailed, SandboxLost
+from chassis.ids import is_id
+from sandbox_worker.errors import IsolationFailed, SandboxLost, WorkspaceNotFound
 from sandbox_worker.execution import Piece, ProgramEnd, Stream
 from sandbox_worker.execution_errors import (
     CommandNotExecutable,
@@ -173,5 +174,7 @@ def _require_directory(root: Path, directory: str) -> None:
     try:
         working_directory(os.fsencode(root), os.fsencode(directory))
     except OSError as error:
+        if is_id("wsp", root.name) and not root.is_dir():
+            raise WorkspaceNotFound(root.name) from None
         outside = error.errno == errno.EXDEV
         raise (DirectoryOutside if outside else DirectoryNotFound)(directory) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,13 +16,21 @@ from tests.fakes.registry import (
     MemoryLocks,
     MemoryUnsaved,
     NoUpstreams,
+    StepByStep,
 )
 from workspace_provisioner.builder import Builder
 from workspace_provisioner.gate import Gate
 from workspace_provisioner.importer import Importer
+from workspace_provisioner.ports import UpstreamTips
 from workspace_provisioner.provisioner import Limits, Provisioner
 from workspace_provisioner.sources import Changes, Source, Tip, checked_source
-from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, Workspace
+from workspace_provisioner.workspaces import (
+    Miss,
+    MissReason,
+    PlacedSubmodule,
+    Snapshot,
+    Workspace,
+)
 
 LEASE = timedelta(minutes=30)
 COMMIT, TREE = "a" * 40, "b" * 40
@@ -44,8 +53,8 @@ class AwayDirectory:
 class NoSubmodules:
     """Initialises nothing."""
 
-    async def initialise(self, workspace_id: str, source: Source) -> None:
-        return
+    async def initialise(self, workspace_id: str, source: Source) -> tuple[PlacedSubmodule, ...]:
+        return ()
 
 
 @dataclass
@@ -57,12 +66,14 @@ class Room:
     directory: AwayDirectory = field(default_factory=AwayDirectory)
     capacity: int = 10
     tenant_capacity: int = 10
+    upstreams: UpstreamTips = field(default_factory=NoUpstreams)
 
     def __post_init__(self) -> None:
         self.claims = MemoryClaims()
         self.copies = MemoryCopies(self.trees)
         self.unsaved = MemoryUnsaved()
         self.reasons: list[MissReason] = []
+        warm = StepByStep(ledger=self.ledger, trees=self.trees, claims=self.claims)
         self.importer = Importer(
             stores=self.stores,
             trees=self.trees,
@@ -73,13 +84,16 @@ class Room:
             reserve_bytes=1000,
             on_snapshot=lambda snapshot: None,
         )
+        slots = asyncio.Semaphore(4)
         builder = Builder(
             gate=Gate(stores=self.stores, importer=self.importer),
             trees=self.trees,
             ledger=self.ledger,
+            warm=warm,
             submodules=NoSubmodules(),
             clock=self.clock,
             reserve_bytes=1000,
+            slots=slots,
             on_discard=lambda: None,
             on_reason=self.reasons.append,
         )
@@ -89,14 +103,16 @@ class Room:
             ledger=self.ledger,
             claims=self.claims,
             copies=self.copies,
+            warm=warm,
             unsaved=self.unsaved,
-            upstreams=NoUpstreams(),
+            upstreams=self.upstreams,
             locks=MemoryLocks(),
             clock=self.clock,
             secret=b"s",
             limits=Limits(
                 workspaces=self.capacity, builds=4, tenant_workspaces=self.tenant_capacity
             ),
+            slots=slots,
             on_discard=lambda: None,
         )
 

@@ -1,7 +1,8 @@
 """A provisioner in a process of its own, which syncs, creates, forks, renames and releases.
 
 Run as `python -m tests.fakes.provisioner_process HOST_ROOT LAPTOP SEED OPERATIONS`; it begins when
-its standard input says so, and prints how often each operation succeeded.
+its standard input says so, and prints how often each operation succeeded, and
+how often it failed for which reason.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class Operator:
         await self._room.upload(self._laptop, tips=(Tip("refs/heads/main", head),))
 
     async def create(self) -> None:
-        """Make a workspace under one of three names."""
-        name = self._random.choice(NAMES)
+        """Make a workspace, mostly under a name of its own, else under one that all want."""
+        own = f"own-{self._seed}-{self._random.randrange(10**6)}"
+        name = own if self._random.random() < 0.8 else self._random.choice(NAMES)
         made = await self._room.provisioner.materialize(
             idempotency_key=self._key(),
             source=self._laptop.source(),
@@ -96,7 +98,7 @@ class Operator:
                 except FairleadError as error:
                     if error.reason not in EXPECTED:
                         raise
-                    self.done[error.reason] += 1
+                    self.done[f"{name}: {error.reason}"] += 1
                 else:
                     self.done[name] += 1
 

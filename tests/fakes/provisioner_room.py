@@ -16,7 +16,7 @@ from chassis.clock import Clock, SystemClock
 from tests.fakes.git_client import GitClient
 from workspace_provisioner.core import Bounds, Core, opened_core
 from workspace_provisioner.git.pack_caps import PackCaps
-from workspace_provisioner.ports import SnapshotDirectory
+from workspace_provisioner.ports import Disk, SnapshotDirectory
 from workspace_provisioner.sources import Source, Tip
 from workspace_provisioner.store.quarantine import Intake
 from workspace_provisioner.workspaces import Miss, MissReason, Snapshot, Workspace
@@ -105,6 +105,7 @@ async def open_room(
     workspaces: int = 1000,
     builds: int = 8,
     caps: PackCaps | None = None,
+    disk: Disk | None = None,
 ) -> AsyncIterator[ProvisionerRoom]:
     """Open the room on a host root, reconciled as after a restart."""
     program = shutil.which("git")
@@ -129,14 +130,17 @@ async def open_room(
         clock=clock or SystemClock(),
         directory=directory or SnapshotList(),
         on_reason=reasons.append,
+        disk=disk,
     ) as core:
         yield ProvisionerRoom(core, reasons)
 
 
 @asynccontextmanager
-async def open_layered_room(host_root: Path) -> AsyncIterator[ProvisionerRoom]:
+async def open_layered_room(
+    host_root: Path, *, disk: Disk | None = None
+) -> AsyncIterator[ProvisionerRoom]:
     """Open the room on a host root; skips the test where overlays cannot be mounted."""
-    async with open_room(host_root) as room:
+    async with open_room(host_root, disk=disk) as room:
         if room.trees.can_overlay:
             yield room
             return

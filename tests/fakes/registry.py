@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 
 from tests.fakes.checkouts import MemoryTrees
 from workspace_provisioner.keyed_locks import KeyedLocks
-from workspace_provisioner.names import Claim
+from workspace_provisioner.names import Claim, claims_of
+from workspace_provisioner.ports import CheckoutPlan, Claims, Ledger, Trees
 from workspace_provisioner.sources import Source
 from workspace_provisioner.workspaces import Freshness, Workspace
 
@@ -32,6 +33,14 @@ class MemoryLocks:
             async with self._tasks.hold(key):
                 yield True
 
+    @asynccontextmanager
+    async def wrest(self, key: str, *, seconds: float) -> AsyncIterator[bool]:
+        async with self._tasks.hold(key):
+            yield False
+
+    def is_wanted(self, key: str) -> bool:
+        return False
+
 
 class MemoryClaims:
     """Claims in a dict: which workspace has what."""
@@ -53,6 +62,25 @@ class MemoryClaims:
 
     async def restore(self) -> None:
         return
+
+
+class StepByStep:
+    """Nothing is prepared, and what is given back is given back one after the other."""
+
+    def __init__(self, *, ledger: Ledger, trees: Trees, claims: Claims) -> None:
+        self._ledger = ledger
+        self._trees = trees
+        self._claims = claims
+
+    async def take(self, requested: Workspace, plan: CheckoutPlan) -> Workspace | None:
+        return None
+
+    async def give_back(self, released: Workspace) -> None:
+        await self._ledger.put(released)
+        try:
+            await self._trees.discard(released.workspace_id)
+        finally:
+            await self._claims.drop(released.workspace_id, claims_of(released))
 
 
 class MemoryCopies:
@@ -91,3 +119,7 @@ class NoUpstreams:
         return source, Freshness(
             source.upstream.branch, None, fallback=True, reason="origin_denied"
         )
+
+
+async def nothing() -> None:
+    """Do nothing first."""

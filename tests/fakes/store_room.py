@@ -19,6 +19,7 @@ from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.gate import Gate
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.importer import Importer
 from workspace_provisioner.ports import Disk, SnapshotDirectory
@@ -107,11 +108,14 @@ async def open_store_room(
         async def on_epoch(key: ProjectKey) -> None:
             voided.append(key)
 
+        readers = ObjectReaders(git=git)
+        stack.push_async_callback(readers.close)
         stores, care = made_stores(
             layout=layout,
             git=git,
             files=files,
-            content=GitContent(git=git, caps=PackCaps(), seconds=60),
+            content=GitContent(git=git, caps=PackCaps(), seconds=60, unpacking=files),
+            readers=readers,
             disk=disk or FileDisk(),
             clock=clock,
             owners=root.owners,

@@ -40,6 +40,7 @@ class WorkspaceRoom:
             make_token=lambda: f"token-{next(tokens)}",
             timeout_seconds=120,
         )
+        self.users: dict[tuple[str, str], str] = {}
         self._owned: set[asyncio.Future[None]] = set()
         self.keeper = self.replica()
 
@@ -47,6 +48,10 @@ class WorkspaceRoom:
         task = asyncio.ensure_future(work)
         self._owned.add(task)
         task.add_done_callback(self._owned.discard)
+
+    async def user_of(self, tenant: str, workspace_id: str) -> str:
+        """Return the launch that `users` names."""
+        return self.users.get((tenant, workspace_id), "")
 
     async def settle(self) -> None:
         """Wait for what nobody waits for."""
@@ -61,6 +66,7 @@ class WorkspaceRoom:
             placement=Placer(hosts=self.hosts, directory=self.snapshots),
             hosts=self.hosts,
             uploads=self.uploads,
+            launches=self,
             own=self._own,
             id_key=b"key",
         )

@@ -36,6 +36,7 @@ class FakeWorkspaces:
         self.imports: list[tuple[bool, bool]] = []
         self.carries_on = True
         self.rung = "checkout"
+        self.lfs_pointers = 0
         self.upstream: tuple[str, Freshness] | None = None
 
     async def materialize(
@@ -58,6 +59,7 @@ class FakeWorkspaces:
             branch=branch,
             host_id=host.host_id,
             rung=self.rung,
+            lfs_pointers=self.lfs_pointers,
             freshness=self.upstream[1] if self.upstream else None,
             created_at=START,
             expires_at=START + order.lease,

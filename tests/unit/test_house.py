@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ def python_files(*folders: str) -> list[Path]:
         for file in (ROOT / folder).rglob("*.py")
         if not {"gen", "__pycache__", ".venv"} & set(file.relative_to(ROOT).parts)
     )
+
+
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(), filename=str(file))
 
 
 def text_files() -> Iterator[Path]:
@@ -108,7 +114,7 @@ def test_names_say_what_they_are() -> None:
         for file in python_files(*OWN_NAMES)
         for name, line in [
             (file.stem, 1),
-            *defined_names(ast.parse(file.read_text(), filename=str(file))),
+            *defined_names(parsed(file)),
         ]
         if is_banned(name)
     ]
@@ -173,7 +179,7 @@ def test_modules_start_with_a_docstring() -> None:
     silent = [
         str(file.relative_to(ROOT))
         for file in python_files(*OWN_NAMES)
-        if file.name != "__init__.py" and not ast.get_docstring(ast.parse(file.read_text()))
+        if file.name != "__init__.py" and not ast.get_docstring(parsed(file))
     ]
     assert not silent
 

@@ -18,14 +18,17 @@ def agent(*, stop: bool, is_json: bool) -> int:
         document: dict[str, object] = {"running": bool(lines) and not stop}
         if lines and not stop:
             pid, launches = lines[0].split()
-            document |= {"pid": int(pid), "launches": int(launches), "front_doors": lines[1:]}
+            hosts = [line for line in lines[1:] if line.startswith("ssh://")]
+            doors = [line for line in lines[1:] if line not in hosts]
+            document |= {"pid": int(pid), "launches": int(launches)}
+            document |= {"front_doors": doors, "hosts": hosts}
         if is_json:
             await terminal.document(document)
         elif stop:
             await terminal.text("The agent was stopped." if lines else "There is no agent.")
         elif lines:
-            doors = ", ".join(lines[1:]) or "no front door yet"
-            await terminal.text(f"The agent runs (pid {pid}); {launches} launches; {doors}.")
+            places = ", ".join(lines[1:]) or "no front door yet"
+            await terminal.text(f"The agent runs (pid {pid}); {launches} launches; {places}.")
         elif agent_socket_path(os.environ) is None:
             await terminal.text("There is no agent: FAIRLEAD_AGENT=0, or no place for its socket.")
         else:

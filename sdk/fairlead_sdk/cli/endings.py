@@ -4,7 +4,23 @@ from __future__ import annotations
 
 import signal
 
-from fairlead_sdk.records import Exit
+from fairlead_sdk.records import Exit, Failure
+from fairlead_sdk.repository import Repository
+
+_NO_DIRECTORY = frozenset({"directory_not_found", "directory_invalid"})
+
+
+def explained(failure: Failure, repository: Repository, *, from_: str) -> Failure:
+    """Say of a directory that is here and not in the workspace why it is not there."""
+    if failure.reason not in _NO_DIRECTORY or not repository.directory:
+        return failure
+    why = "it is ignored or empty" if not from_ else "the upstream's tip does not have it"
+    return Failure(
+        step=failure.step,
+        reason=failure.reason,
+        message=f"The directory {repository.directory} is not in the workspace: {why}.",
+        remedy=f"Launch a directory with files that git tracks or would add: {repository.top}",
+    )
 
 
 def ending_of(exit_: Exit) -> str:

@@ -8,9 +8,9 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from fairlead_sdk.cli.endings import ending_of
+from fairlead_sdk.cli.endings import ending_of, explained
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
-from fairlead_sdk.cli.ticks import Ticks
+from fairlead_sdk.cli.ticks import Ticks, left_changes
 from fairlead_sdk.client import make_idempotency_key
 from fairlead_sdk.errors import FairleadError, MeshUnavailable
 from fairlead_sdk.events import (
@@ -136,7 +136,10 @@ class Following:
             case LaunchSnapshot(launch):
                 self._launch_id = launch.launch_id
             case StepChanged() as change:
-                self._ticks.step(change)
+                left = await left_changes(
+                    self._repository, change.freshness, clean=self._choices.clean
+                )
+                self._ticks.step(change, left_changes=left)
             case SnapshotMissed() as miss:
                 self._sending = True
                 self._ticks.miss(miss)
@@ -150,7 +153,8 @@ class Following:
                 await self._exited(exited)
                 return exited.exit.exit_code
             case LaunchStopped(failure):
-                raise launch_failed(failure, self._launch_id)
+                told = explained(failure, self._repository, from_=self._choices.from_)
+                raise launch_failed(told, self._launch_id)
             case LaunchWithdrawn(reason):
                 raise launch_cancelled(reason, self._launch_id)
         return None

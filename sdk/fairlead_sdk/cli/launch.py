@@ -14,7 +14,7 @@ from fairlead_sdk.cli.running import Interrupts, Work, run
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.discovery import find_mesh
 from fairlead_sdk.errors import FairleadError
-from fairlead_sdk.repository import SUBMODULES_STAY, read_repository
+from fairlead_sdk.repository import read_repository
 from fairlead_sdk.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ def launching(
         try:
             reading = asyncio.ensure_future(
                 asyncio.to_thread(
-                    read_repository, choices.path, clean=choices.leaves_changes, scratch=scratch
+                    read_repository,
+                    choices.path,
+                    clean=choices.leaves_changes,
+                    submodules=choices.submodules,
+                    scratch=scratch,
                 )
             )
             # git runs in the meantime, on another core, and the connection is made.
@@ -77,8 +81,7 @@ def launching(
 
                 repository = await reading
                 for warning in () if takeover is not None else repository.warnings:
-                    if warning != SUBMODULES_STAY or not choices.submodules:
-                        terminal.warn(warning)
+                    terminal.warn(warning)
                 client = await stack.enter_async_context(
                     AsyncFairlead(door=opened, histories=histories)
                 )

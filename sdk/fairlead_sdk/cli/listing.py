@@ -10,6 +10,7 @@ from contextlib import aclosing
 from datetime import UTC, datetime
 
 from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal, colours_on
 from fairlead_sdk.cli.ticks import shown_seconds
 from fairlead_sdk.records import LaunchRecord
@@ -44,35 +45,20 @@ def ps(*, everything: bool, is_json: bool) -> int:
 
 
 def _table(launches: Sequence[LaunchRecord]) -> str:
-    from rich.console import Console
-    from rich.table import Table
-
     now = datetime.now(UTC)
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for name in ("LAUNCH", "STATE", "AGE", "HELD FOR", "BRANCH", "COMMAND"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis" if name == "COMMAND" else "fold")
+    rows = []
     for launch in launches:
         held = launch.expires_at - now if launch.expires_at and launch.is_held else None
-        table.add_row(
+        cells = (
             launch.launch_id,
             _state(launch),
             shown_seconds(max(0.0, (now - launch.created_at).total_seconds())),
             shown_seconds(max(0.0, held.total_seconds())) if held is not None else "",
             launch.branch,
             " ".join(launch.arguments),
-            style="" if launch.state not in _ENDED else "dim",
         )
-    is_coloured = colours_on(sys.stdout)
-    console = Console(
-        width=shutil.get_terminal_size((160, 24)).columns,
-        force_terminal=is_coloured,
-        no_color=not is_coloured,
-        highlight=False,
-        markup=False,
-    )
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        rows.append(Row(cells, is_dim=launch.state in _ENDED))
+    return drawn_table(("LAUNCH", "STATE", "AGE", "HELD FOR", "BRANCH", "COMMAND"), rows)
 
 
 def _state(launch: LaunchRecord) -> str:
@@ -151,11 +137,15 @@ def kill(launches: Sequence[str], *, is_json: bool) -> int:
 
         async with AsyncFairlead() as client:
             found = [await find_launch(client, text) for text in launches]
+            held = {record.launch_id for record in found if record.is_held}
             ended = [await client.launches.cancel(record.launch_id) for record in found]
         if terminal.is_json:
             await terminal.document({"launches": [record.document for record in ended]})
         for record in ended:
-            terminal.say(f"{record.launch_id} is {record.state} and holds nothing.")
+            given_back = "and holds nothing"
+            if record.launch_id in held:
+                given_back = "now; what it held is given back"
+            terminal.say(f"{record.launch_id} is {record.state} {given_back}.")
         return 0
 
     return run(work, is_json=is_json)

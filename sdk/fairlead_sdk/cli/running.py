@@ -29,6 +29,8 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 128 + signal.SIGPIPE
 _IMPORTED_SECONDS = 2.0
+# What the host does not have, now or later: not the mesh is away.
+_LACKING = frozenset({"isolation_unavailable", "submodule_unavailable"})
 _MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
 
 
@@ -40,7 +42,7 @@ def exit_status_of(error: FairleadError) -> int:
         case LaunchFailed(reason=reason) if reason in _MESH_REASONS:
             return MESH_UNAVAILABLE
         case LaunchFailed(reason=reason) if reason.endswith("_unavailable"):
-            return FAILED if reason == "isolation_unavailable" else MESH_UNAVAILABLE
+            return FAILED if reason in _LACKING else MESH_UNAVAILABLE
         case Unavailable():
             return MESH_UNAVAILABLE
         case Internal():

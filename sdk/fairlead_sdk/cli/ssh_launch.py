@@ -10,15 +10,15 @@ import signal
 from collections.abc import Mapping
 
 from fairlead_sdk.agent_start import start_agent
-from fairlead_sdk.cli.endings import ending_of
+from fairlead_sdk.cli.endings import ending_of, explained
 from fairlead_sdk.cli.launch import LaunchChoices
 from fairlead_sdk.cli.running import Interrupts, run
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
-from fairlead_sdk.cli.ticks import Ticks
-from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.cli.ticks import Ticks, left_changes
+from fairlead_sdk.errors import FairleadError, InvalidArgument
 from fairlead_sdk.launches import Command
-from fairlead_sdk.records import Exit
-from fairlead_sdk.repository import SUBMODULES_STAY, Repository, read_repository
+from fairlead_sdk.records import Exit, Failure
+from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.ssh_address import SshAddress
 from fairlead_sdk.ssh_agent import AgentConnections
@@ -39,11 +39,14 @@ def ssh_launch(choices: LaunchChoices, *, host: str, is_json: bool) -> int:
                 AsyncSshHost(host, connections=connections) as opened,
             ):
                 repository = await asyncio.to_thread(
-                    read_repository, choices.path, clean=choices.leaves_changes, scratch=scratch
+                    read_repository,
+                    choices.path,
+                    clean=choices.leaves_changes,
+                    submodules=choices.submodules,
+                    scratch=scratch,
                 )
                 for warning in repository.warnings:
-                    if warning != SUBMODULES_STAY or not choices.submodules:
-                        terminal.warn(warning)
+                    terminal.warn(warning)
                 launch = _HostLaunch(
                     host=opened,
                     terminal=terminal,
@@ -98,7 +101,11 @@ class _HostLaunch:
             if self._sent:
                 self._ticks.uploaded(self._sent)
             if workspace.freshness is not None:
-                self._ticks.fresh(workspace.freshness)
+                left = await left_changes(
+                    self._repository, workspace.freshness, clean=self._choices.clean
+                )
+                self._ticks.fresh(workspace.freshness, left_changes=left)
+            self._ticks.pointers(workspace.lfs_pointers)
             await self._tell("provisioned", {"workspace": workspace.document})
             if not self._choices.command:
                 keeps = True
@@ -107,7 +114,10 @@ class _HostLaunch:
                 self._say_held(workspace)
                 await self._settle(wait=True)
                 return 0
-            exit_ = await self._run(workspace)
+            try:
+                exit_ = await self._run(workspace)
+            except InvalidArgument as error:
+                raise self._explained(error) from None
             keeps = self._choices.keep
             await self._ended(exit_, workspace)
             await self._settle(wait=keeps)
@@ -115,6 +125,13 @@ class _HostLaunch:
         finally:
             if not keeps:
                 await asyncio.shield(self._host.give_up(self._key))
+
+    def _explained(self, error: InvalidArgument) -> InvalidArgument:
+        failure = Failure(step="", reason=error.reason, message=error.message, remedy=error.remedy)
+        told = explained(failure, self._repository, from_=self._choices.from_)
+        return InvalidArgument(
+            told.message, reason=told.reason, remedy=told.remedy, fields=error.fields
+        )
 
     async def _settle(self, *, wait: bool) -> None:
         if await self._host.settle(wait=wait):
@@ -160,11 +177,13 @@ class _HostLaunch:
             self._terminal.say(sentence)
         count = await self._count_changes(workspace)
         kept = self._choices.keep
+        is_lost = not kept and bool(count)
         ending = {"reason": exit_.reason, "code": exit_.code, "signal": exit_.signal}
-        await self._tell("exited", {"exit": ending, "changed_files": count, "discarded": not kept})
+        told = {"exit": ending, "changed_files": count, "discarded": is_lost}
+        await self._tell("exited", told)
         if kept:
             self._say_held(await self._host.workspace(workspace.workspace_id))
-        elif count:
+        elif is_lost:
             files = "1 changed file was" if count == 1 else f"{count} changed files were"
             self._terminal.warn(f"{files} discarded with the workspace; --keep keeps it.")
 

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.events import SnapshotMissed, StepChanged
+from fairlead_sdk.repository import Repository, has_changes
 from fairlead_sdk.workspace_records import Freshness
 
 _MIB = 1024**2
+# Why the workspace is not of the upstream's tip, and what to do about it.
+_FALLBACK = {
+    "no_base": ("the host had nothing of this project yet", "Launch again."),
+    "origin_timeout": ("origin did not answer the host in time", "Launch again."),
+    "origin_unreachable": (
+        "the host cannot reach origin",
+        "Look at the address, git remote get-url origin, and at the host's network.",
+    ),
+    "origin_denied": (
+        "the host does not dial or trust origin",
+        "Name it in the host's FAIRLEAD_WORKSPACE_ORIGIN_ALLOW, or its key in known_hosts there.",
+    ),
+    "origin_unauthorized": (
+        "origin wants credentials that the host does not have",
+        "Put them into the host's FAIRLEAD_WORKSPACE_CREDENTIALS.",
+    ),
+    "origin_branch_missing": (
+        "origin has no such branch",
+        "git remote set-head origin --auto, and launch again.",
+    ),
+    "origin_redirected": (
+        "origin redirects to another place",
+        "git remote set-url origin URL, with the address that it redirects to.",
+    ),
+    "origin_malformed": (
+        "what origin sent was refused",
+        "See whether git ls-remote origin works; the host's log says more.",
+    ),
+    "origin_commit_missing": ("origin did not give its tip's commit", "Launch again."),
+}
 _MISS = {
     "no_base": "the host does not have this project yet",
     "unknown_commit": "the host does not have this commit yet",
@@ -36,8 +68,8 @@ class Ticks:
         self._under_way: dict[str, None] = {}
         self._upload_began = 0.0
 
-    def step(self, change: StepChanged) -> None:
-        """Take a change of a step."""
+    def step(self, change: StepChanged, *, left_changes: bool = False) -> None:
+        """Take a change of a step; `left_changes` as in `fresh`."""
         match change.state:
             case "started":
                 self._under_way[change.step] = None
@@ -45,7 +77,8 @@ class Ticks:
                 self._under_way.pop(change.step, None)
                 self._line("✓", "32", change)
                 if change.freshness is not None:
-                    self.fresh(change.freshness)
+                    self.fresh(change.freshness, left_changes=left_changes)
+                self.pointers(change.lfs_pointers)
             case "failed":
                 self._under_way.pop(change.step, None)
                 self._line("✗", "31", change)
@@ -96,13 +129,24 @@ class Ticks:
             mark = {"✓": "done", "✗": "failed", "↶": "undone"}[mark]
         self._terminal.line(f"  {mark} {change.step:<9} {took}{detail}")
 
-    def fresh(self, freshness: Freshness) -> None:
-        """Warn where it is not the upstream's tip; else say how old what is known of it is."""
+    def pointers(self, count: int) -> None:
+        """Warn of files whose content does not travel."""
+        if count:
+            files = "1 file is an LFS pointer; its content stays"
+            if count > 1:
+                files = f"{count} files are LFS pointers; their contents stay"
+            self._terminal.warn(f"{files} home.")
+
+    def fresh(self, freshness: Freshness, *, left_changes: bool = False) -> None:
+        """Warn where it is not the upstream's tip, and where uncommitted changes were left out for
+        it; else say how old what is known of it is.
+        """
         if freshness.fallback:
-            why = freshness.reason.replace("_", " ") or "no reason given"
-            self._terminal.warn(
-                f"this is your own commit, not the tip of {freshness.branch}: {why}."
-            )
+            reason = freshness.reason or "the host gave no reason"
+            why, remedy = _FALLBACK.get(reason, (reason, ""))
+            left = "; uncommitted changes were left out too" if left_changes else ""
+            told = f"this is your own commit, not the tip of {freshness.branch}: {why}{left}."
+            self._terminal.warn(f"{told}\n  remedy: {remedy}" if remedy else told)
         elif freshness.as_of is not None:
             at = freshness.as_of.astimezone().strftime("%H:%M:%S")
             self._terminal.say(f"the tip of {freshness.branch} as of {at}")
@@ -110,6 +154,13 @@ class Ticks:
     def _show(self) -> None:
         names = [name for name in self._under_way if name != "execution"]
         self._terminal.status(f"  … {', '.join(names)}" if names else "")
+
+
+async def left_changes(repository: Repository, freshness: Freshness | None, *, clean: bool) -> bool:
+    """Say whether a fallback left uncommitted changes out that nobody asked to leave."""
+    if clean or repository.changes is not None or freshness is None or not freshness.fallback:
+        return False
+    return await asyncio.to_thread(has_changes, repository)
 
 
 def _shown_size(size: float) -> str:

@@ -154,7 +154,8 @@ def _workspace_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: 
     below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
     add_workspace_verbs(
         lambda name, run, about, usage: _verb(below, name, run, about, usage, "workspace "),
-        lease=_seconds,
+        lease=_lease,
+        name=_name,
     )
     for parsed in below.choices.values():
         _output_option(parsed)
@@ -165,7 +166,7 @@ def _launch_options(parser: _Parser) -> None:
         "path", metavar="PATH", nargs="?", default=".", help="A directory in a git repository."
     )
     parser.add_argument(
-        "--branch", metavar="NAME", default="", help="Branch of the workspace; else the one here."
+        "--branch", metavar="NAME", type=_name, help="Branch of the workspace; else the one here."
     )
     parser.add_argument(
         "--from",
@@ -180,7 +181,7 @@ def _launch_options(parser: _Parser) -> None:
     parser.add_argument("--keep", action="store_true", help="Hold everything after the command.")
     parser.add_argument("--timing", action="store_true", help="Show the waterfall at the end.")
     parser.add_argument(
-        "--isolation", metavar="TIER", default="", help="Isolation to have; else the host's best."
+        "--isolation", metavar="TIER", type=_name, help="Isolation to have; else the host's best."
     )
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=_seconds, help="End the command after this long."
@@ -188,19 +189,36 @@ def _launch_options(parser: _Parser) -> None:
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
-        default="",
+        type=_name,
         help="ssh://user@host[:port]/directory: run it there, without a mesh.",
     )
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = _number(text)
     if not 0.001 <= seconds <= 31_536_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 1 ms to 365 days")
     return seconds
+
+
+def _lease(text: str) -> float:
+    seconds = _number(text)
+    if not 1 <= seconds <= 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 1 second to 24 hours")
+    return seconds
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty; leave the option out for none")
+    return text
 
 
 def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | None = None) -> int:
@@ -277,11 +295,11 @@ def _choices(chosen: argparse.Namespace, command: list[str]) -> LaunchChoices:
     return LaunchChoices(
         path=chosen.path,
         command=command,
-        branch=chosen.branch,
+        branch=chosen.branch or "",
         clean=chosen.clean,
         keep=chosen.keep,
         timing=chosen.timing,
-        isolation=chosen.isolation,
+        isolation=chosen.isolation or "",
         timeout=chosen.timeout,
         from_=chosen.from_,
         submodules=chosen.submodules,

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.running import Interrupts, run
-from fairlead_sdk.cli.terminal import Terminal, colours_on
-from fairlead_sdk.cli.ticks import Ticks, shown_seconds
-from fairlead_sdk.errors import InvalidArgument, WorkspaceNotFound
+from fairlead_sdk.cli.tables import Row, drawn_table
+from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.cli.ticks import Ticks, left_changes, shown_seconds
+from fairlead_sdk.cli.workspace_places import Place, opened_place
+from fairlead_sdk.errors import InvalidArgument, Unavailable, WorkspaceNotFound
 from fairlead_sdk.repository import read_repository
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.workspace_records import WorkspaceRecord
 
 if TYPE_CHECKING:
     from fairlead_sdk.fairlead import AsyncFairlead
+    from fairlead_sdk.records import LaunchRecord
     from fairlead_sdk.workspaces import WorkspaceRequest
 
 _WHOLE_ID = re.compile(r"wsp_[a-z2-7]{26}")
@@ -38,7 +39,11 @@ def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) 
         try:
             # Uncommitted changes belong to the commit here, not to another's tip.
             repository = await asyncio.to_thread(
-                read_repository, path, clean=clean or bool(request.from_), scratch=scratch
+                read_repository,
+                path,
+                clean=clean or bool(request.from_),
+                submodules=request.submodules,
+                scratch=scratch,
             )
             for warning in repository.warnings:
                 terminal.warn(warning)
@@ -49,34 +54,40 @@ def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) 
         finally:
             scratch.close()
         if made.freshness is not None:
-            ticks.fresh(made.freshness)
-        if made.lfs_pointers:
-            terminal.warn(f"{made.lfs_pointers} files are LFS pointers; their contents stay home.")
+            left = await left_changes(repository, made.freshness, clean=clean)
+            ticks.fresh(made.freshness, left_changes=left)
+        ticks.pointers(made.lfs_pointers)
         await _tell(terminal, made)
         return 0
 
     return run(work, is_json=is_json)
 
 
-def ls(*, is_json: bool) -> int:
+def ls(*, host: str, is_json: bool) -> int:
     """List workspaces."""
 
-    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
-        found = await client.workspaces.list(limit=_LISTED)
+    async def work(client: Place, terminal: Terminal) -> None:
+        def warn(host_id: str) -> None:
+            terminal.warn(f"{host_id} does not answer; what it holds is not listed.")
+
+        listing = client.workspaces.list(limit=_LISTED, on_unanswered=warn)
         if terminal.is_json:
+            found = await listing
             await terminal.document({"workspaces": [each.document for each in found]})
-        elif found:
-            await terminal.text(_table(found))
+            return
+        found, launches = await asyncio.gather(listing, client.launches.list(limit=_LISTED))
+        if found:
+            await terminal.text(_table(found, launches))
         else:
             terminal.say("there are no workspaces; `fairlead workspace create` makes one.")
 
-    return _run(work, is_json=is_json)
+    return _run_at(host, work, is_json=is_json)
 
 
-def show(workspace: str, *, is_json: bool) -> int:
+def show(workspace: str, *, host: str, is_json: bool) -> int:
     """Show one workspace."""
 
-    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+    async def work(client: Place, terminal: Terminal) -> None:
         found = await find_workspace(client, workspace)
         shown = await client.workspaces.get(found.workspace_id, count_changes=True)
         if terminal.is_json:
@@ -84,7 +95,7 @@ def show(workspace: str, *, is_json: bool) -> int:
         else:
             await terminal.text(_facts(shown))
 
-    return _run(work, is_json=is_json)
+    return _run_at(host, work, is_json=is_json)
 
 
 def fork(workspace: str, *, name: str, branch: str, lease: float | None, is_json: bool) -> int:
@@ -114,23 +125,23 @@ def rename(workspace: str, name: str, *, is_json: bool) -> int:
     return _run(work, is_json=is_json)
 
 
-def renew(workspace: str, *, lease: float | None, is_json: bool) -> int:
+def renew(workspace: str, *, lease: float | None, host: str, is_json: bool) -> int:
     """Hold a workspace for longer."""
 
-    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+    async def work(client: Place, terminal: Terminal) -> None:
         found = await find_workspace(client, workspace)
         renewed = await client.workspaces.renew(found.workspace_id, lease=lease)
         if terminal.is_json:
             await terminal.document(renewed.document)
         terminal.say(_held(renewed))
 
-    return _run(work, is_json=is_json)
+    return _run_at(host, work, is_json=is_json)
 
 
-def rm(workspaces: Sequence[str], *, force: bool, is_json: bool) -> int:
+def rm(workspaces: Sequence[str], *, force: bool, host: str, is_json: bool) -> int:
     """Give workspaces back."""
 
-    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+    async def work(client: Place, terminal: Terminal) -> None:
         found = [await find_workspace(client, text) for text in workspaces]
         for each in found:
             released = await client.workspaces.delete(each.workspace_id, force=force)
@@ -139,16 +150,19 @@ def rm(workspaces: Sequence[str], *, force: bool, is_json: bool) -> int:
             again = "" if released else " already"
             terminal.say(f"{each.workspace_id} is given back{again}.")
 
-    return _run(work, is_json=is_json)
+    return _run_at(host, work, is_json=is_json)
 
 
-async def find_workspace(client: AsyncFairlead, text: str) -> WorkspaceRecord:
+async def find_workspace(client: Place, text: str) -> WorkspaceRecord:
     """Find the workspace of that id or name, or whose id begins with `text`, with or without
     `wsp_`.
     """
     if _WHOLE_ID.fullmatch(text):
         return await client.workspaces.get(text)
-    listed = await client.workspaces.list(limit=_LISTED) if text else ()
+    silent: list[str] = []
+    listed: Sequence[WorkspaceRecord] = ()
+    if text:
+        listed = await client.workspaces.list(limit=_LISTED, on_unanswered=silent.append)
     prefix = text if text.startswith("wsp_") else f"wsp_{text}"
     named = [each for each in listed if each.name == text]
     found = named or [each for each in listed if each.workspace_id.startswith(prefix)]
@@ -159,6 +173,12 @@ async def find_workspace(client: AsyncFairlead, text: str) -> WorkspaceRecord:
             reason="workspace_ambiguous",
             remedy="Give the id: fairlead workspace ls",
         )
+    if not found and silent:
+        raise Unavailable(
+            f"No host that answered has a workspace {text!r}; no answer from {', '.join(silent)}.",
+            reason="host_away",
+            remedy="Try again, or give the whole id.",
+        )
     if not found:
         raise WorkspaceNotFound(
             f"No workspace is called {text!r} or begins with it.",
@@ -166,6 +186,15 @@ async def find_workspace(client: AsyncFairlead, text: str) -> WorkspaceRecord:
             remedy="fairlead workspace ls",
         )
     return found[0]
+
+
+def _run_at(host: str, work: Callable[[Place, Terminal], Awaitable[None]], *, is_json: bool) -> int:
+    async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
+        async with opened_place(host) as place:
+            await work(place, terminal)
+        return 0
+
+    return run(connected, is_json=is_json)
 
 
 def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json: bool) -> int:
@@ -209,31 +238,23 @@ def _facts(workspace: WorkspaceRecord) -> str:
     return "\n".join(f"{name:<10} {value}" for name, value in facts.items() if value)
 
 
-def _table(workspaces: Sequence[WorkspaceRecord]) -> str:
-    from rich.console import Console
-    from rich.table import Table
-
+def _table(workspaces: Sequence[WorkspaceRecord], launches: Sequence[LaunchRecord]) -> str:
     now = datetime.now(UTC)
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for title in ("WORKSPACE", "NAME", "BRANCH", "COMMIT", "AGE", "HELD FOR"):
-        table.add_column(title, no_wrap=True, overflow="fold")
-    for each in workspaces:
-        table.add_row(
-            each.workspace_id,
-            each.name,
-            each.branch,
-            each.commit[:12],
-            shown_seconds(max(0.0, (now - each.created_at).total_seconds())),
-            shown_seconds(max(0.0, (each.expires_at - now).total_seconds())),
+    owners = {each.workspace_id: each.launch_id for each in launches}
+    titles = ("WORKSPACE", "NAME", "PROJECT", "BRANCH", "COMMIT", "AGE", "HELD FOR", "LAUNCH")
+    rows = [
+        Row(
+            (
+                each.workspace_id,
+                each.name,
+                each.project[:12],
+                each.branch,
+                each.commit[:12],
+                shown_seconds(max(0.0, (now - each.created_at).total_seconds())),
+                shown_seconds(max(0.0, (each.expires_at - now).total_seconds())),
+                owners.get(each.workspace_id, ""),
+            )
         )
-    is_coloured = colours_on(sys.stdout)
-    console = Console(
-        width=shutil.get_terminal_size((160, 24)).columns,
-        force_terminal=is_coloured,
-        no_color=not is_coloured,
-        highlight=False,
-        markup=False,
-    )
-    with console.capture() as captured:
-        console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+        for each in workspaces
+    ]
+    return drawn_table(titles, rows)

@@ -21,13 +21,15 @@ Run = Callable[[argparse.Namespace, list[str]], int]
 AddVerb = Callable[[str, Run, str, str], argparse.ArgumentParser]
 
 
-def add_workspace_verbs(add: AddVerb, lease: Callable[[str], float]) -> None:
-    """Add the verbs with `add`; `lease` reads a number of seconds."""
+def add_workspace_verbs(
+    add: AddVerb, *, lease: Callable[[str], float], name: Callable[[str], str]
+) -> None:
+    """Add the verbs with `add`; `lease` reads a number of seconds, `name` what is not empty."""
     create = add("create", _create, _CREATE, "[PATH]")
     create.add_argument(
         "path", metavar="PATH", nargs="?", default=".", help="A directory in a git repository."
     )
-    _naming(create)
+    _naming(create, name)
     create.add_argument(
         "--from",
         dest="from_",
@@ -38,12 +40,12 @@ def add_workspace_verbs(add: AddVerb, lease: Callable[[str], float]) -> None:
     )
     create.add_argument("--clean", action="store_true", help="Leave uncommitted changes at home.")
     create.add_argument("--submodules", action="store_true", help="Check submodules out too.")
-    add("ls", _ls, "List workspaces.", "")
+    listing = add("ls", _ls, "List workspaces.", "")
     show = add("show", _show, "Show one workspace, with the number of changed files.", "WORKSPACE")
     show.add_argument("workspace", metavar="WORKSPACE", help=_ID)
     fork = add("fork", _fork, _FORK, "WORKSPACE")
     fork.add_argument("workspace", metavar="WORKSPACE", help=_ID)
-    _naming(fork)
+    _naming(fork, name)
     rename = add("rename", _rename, "Give a workspace another name.", "WORKSPACE NAME")
     rename.add_argument("workspace", metavar="WORKSPACE", help=_ID)
     rename.add_argument("name", metavar="NAME", help='Its name from now on; "" for none.')
@@ -52,18 +54,25 @@ def add_workspace_verbs(add: AddVerb, lease: Callable[[str], float]) -> None:
     remove = add("rm", _rm, _RM, "WORKSPACE...")
     remove.add_argument("workspaces", metavar="WORKSPACE", nargs="+", help=_ID)
     remove.add_argument("--force", action="store_true", help="Also when work is lost.")
+    for parser in (listing, show, renew, remove):
+        parser.add_argument(
+            "--host",
+            metavar="ADDRESS",
+            type=name,
+            help="ssh://user@host[:port]/directory: those there, without a mesh.",
+        )
     for parser in (create, fork, renew):
         parser.add_argument(
             "--lease", metavar="SECONDS", type=lease, help="How long it is held; else 30 minutes."
         )
 
 
-def _naming(parser: argparse.ArgumentParser) -> None:
+def _naming(parser: argparse.ArgumentParser, name: Callable[[str], str]) -> None:
     parser.add_argument(
-        "--name", metavar="NAME", default="", help="Its name; unique in the project."
+        "--name", metavar="NAME", type=name, help="Its name; unique in the project."
     )
     parser.add_argument(
-        "--branch", metavar="NAME", default="", help="Branch of its own, which is claimed."
+        "--branch", metavar="NAME", type=name, help="Branch of its own, which is claimed."
     )
 
 
@@ -76,8 +85,8 @@ def _create(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.workspaces import WorkspaceRequest
 
     request = WorkspaceRequest(
-        name=chosen.name,
-        branch=chosen.branch,
+        name=chosen.name or "",
+        branch=chosen.branch or "",
         from_=chosen.from_,
         submodules=chosen.submodules,
         lease=chosen.lease,
@@ -88,13 +97,13 @@ def _create(chosen: argparse.Namespace, command: list[str]) -> int:
 def _ls(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.workspace import ls
 
-    return ls(is_json=_is_json(chosen))
+    return ls(host=chosen.host or "", is_json=_is_json(chosen))
 
 
 def _show(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.workspace import show
 
-    return show(chosen.workspace, is_json=_is_json(chosen))
+    return show(chosen.workspace, host=chosen.host or "", is_json=_is_json(chosen))
 
 
 def _fork(chosen: argparse.Namespace, command: list[str]) -> int:
@@ -102,8 +111,8 @@ def _fork(chosen: argparse.Namespace, command: list[str]) -> int:
 
     return fork(
         chosen.workspace,
-        name=chosen.name,
-        branch=chosen.branch,
+        name=chosen.name or "",
+        branch=chosen.branch or "",
         lease=chosen.lease,
         is_json=_is_json(chosen),
     )
@@ -118,10 +127,14 @@ def _rename(chosen: argparse.Namespace, command: list[str]) -> int:
 def _renew(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.workspace import renew
 
-    return renew(chosen.workspace, lease=chosen.lease, is_json=_is_json(chosen))
+    return renew(
+        chosen.workspace, lease=chosen.lease, host=chosen.host or "", is_json=_is_json(chosen)
+    )
 
 
 def _rm(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.workspace import rm
 
-    return rm(chosen.workspaces, force=chosen.force, is_json=_is_json(chosen))
+    return rm(
+        chosen.workspaces, force=chosen.force, host=chosen.host or "", is_json=_is_json(chosen)
+    )

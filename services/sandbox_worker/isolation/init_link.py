@@ -11,9 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from chassis.ids import is_id
 from chassis.packet_link import LinkClosed, PacketLink, close_all
 from chassis.packets import number
-from sandbox_worker.errors import IsolationFailed, SandboxLost, WorkspaceNotMounted
+from sandbox_worker.errors import (
+    IsolationFailed,
+    SandboxLost,
+    WorkspaceNotFound,
+    WorkspaceNotMounted,
+)
 from sandbox_worker.execution import Piece, ProgramEnd
 from sandbox_worker.execution_errors import (
     CommandInvalid,
@@ -220,7 +226,7 @@ class InitEnclosure:
             raise
         if fields[0] == b"unstarted":
             self._programs.pop(execution, None)
-            raise _start_error(order, fields[2], int(fields[3]))
+            raise _start_error(order, fields[2], int(fields[3]), self._directory)
 
     async def _request(
         self, request: bytes, *fields: bytes, descriptors: Sequence[int] = ()
@@ -268,8 +274,10 @@ def _program_end(status: int) -> ProgramEnd:
     return ProgramEnd(code=os.WEXITSTATUS(status))
 
 
-def _start_error(order: ProgramOrder, step: bytes, cause: int) -> Exception:
+def _start_error(order: ProgramOrder, step: bytes, cause: int, root: Path) -> Exception:
     if step == b"directory":
+        if is_id("wsp", root.name) and not root.is_dir():
+            return WorkspaceNotFound(root.name)  # it was given back by force, or its lease ended
         if cause == errno.EXDEV:
             return DirectoryOutside(order.directory)
         return DirectoryNotFound(order.directory)

@@ -8,6 +8,7 @@ network.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pwd
 import shutil
@@ -25,6 +26,8 @@ from sandbox_worker.isolation.spawner_process import SpawnerProcess
 from sandbox_worker.isolation.strays import kill_strays
 from sandbox_worker.sandbox import Limits
 
+log = logging.getLogger(__name__)
+
 _CREATE_SECONDS = 10.0
 
 
@@ -38,6 +41,7 @@ class ProcessIsolation:
         self._path = path
         self._executor = executor
         self._enclosures: dict[str, InitEnclosure] = {}
+        self._left: set[Path] = set()
         self._spawner = SpawnerProcess(gone=self._on_gone, lost=self._on_lost)
 
     @property
@@ -56,10 +60,14 @@ class ProcessIsolation:
     async def enclose(self, sandbox_id: str, limits: Limits) -> InitEnclosure:
         """Fork an init; raises IsolationFailed."""
         private = self._private_root / sandbox_id
+        if private in self._left:
+            # What removes them may be at it right now, and would take the fresh ones as well.
+            raise IsolationFailed("its earlier directories are not removed yet")
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._executor, _make_private, private)
         except OSError as error:
+            await self._clear(private)
             raise IsolationFailed(error.strerror or "its directories cannot be made") from error
         held = Limits(
             memory_bytes=limits.memory_bytes,
@@ -76,7 +84,7 @@ class ProcessIsolation:
             environment=self._environment(sandbox_id, private),
             home=private / "home",
             kill=self._spawner.kill,
-            clear=lambda: loop.run_in_executor(self._executor, remove_tree, private),
+            clear=lambda: self._clear(private),
         )
         self._enclosures[sandbox_id] = enclosure
         try:
@@ -97,6 +105,11 @@ class ProcessIsolation:
             raise
         return enclosure
 
+    async def tidy(self) -> None:
+        """Remove what a disk in trouble kept when its sandbox ended."""
+        for private in list(self._left):
+            await self._clear(private)
+
     async def clean(self) -> None:
         """Kill and remove what earlier lives left; only before the first enclosure."""
         loop = asyncio.get_running_loop()
@@ -106,6 +119,14 @@ class ProcessIsolation:
         if self._private_root.exists():
             kill_strays({path.name for path in self._private_root.iterdir()})
             remove_tree(self._private_root)
+
+    async def _clear(self, private: Path) -> None:
+        loop = asyncio.get_running_loop()
+        if await loop.run_in_executor(self._executor, remove_tree, private):
+            self._left.discard(private)
+        elif private not in self._left:
+            self._left.add(private)
+            log.warning("files of a sandbox are left", extra={"sandbox_id": private.name})
 
     def _environment(self, sandbox_id: str, private: Path) -> Mapping[str, str]:
         return {
@@ -129,14 +150,28 @@ class ProcessIsolation:
         self._enclosures.clear()
 
 
-def remove_tree(root: Path) -> None:
-    """Delete a directory, also where a program took away its own permissions; blocking."""
+def remove_tree(root: Path) -> bool:
+    """Delete a directory, also where a program took away its own permissions; says whether it is
+    certain that nothing is left. Blocking.
+    """
     shutil.rmtree(root, ignore_errors=True)
-    if root.exists():
-        for folder, _, _ in os.walk(root):
-            with suppress(OSError):
-                os.chmod(folder, 0o700)
-        shutil.rmtree(root, ignore_errors=True)
+    if _is_gone(root):
+        return True
+    for folder, _, _ in os.walk(root):
+        with suppress(OSError):
+            os.chmod(folder, 0o700)
+    shutil.rmtree(root, ignore_errors=True)
+    return _is_gone(root)
+
+
+def _is_gone(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _make_private(private: Path) -> None:

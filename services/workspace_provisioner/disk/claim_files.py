@@ -14,8 +14,9 @@ from pathlib import Path
 
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.lock_ports import Locks
 from workspace_provisioner.names import Claim, claims_of
-from workspace_provisioner.ports import Disk, Ledger, Locks
+from workspace_provisioner.ports import Disk, Ledger
 from workspace_provisioner.workspaces import State
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class ClaimFiles:
         if not claims:
             return
         try:
-            free = await self._files.run(self._take_free, workspace_id, claims)
+            free = await self._files.run(self.take_free, workspace_id, claims)
             for claim in claims[free:]:
                 if not await self._take(workspace_id, claim):
                     raise claim.refused()
@@ -47,8 +48,10 @@ class ClaimFiles:
             await self.drop(workspace_id, claims)
             raise
 
-    def _take_free(self, workspace_id: str, claims: Sequence[Claim]) -> int:
-        """Take the claims up to the first one that somebody has; returns how many."""
+    def take_free(self, workspace_id: str, claims: Sequence[Claim]) -> int:
+        """Take the claims up to the first one that somebody has; returns how many. Safe in any
+        thread.
+        """
         content = workspace_id.encode()
         for taken, claim in enumerate(claims):
             if not self._disk.make_exclusive(self._path(claim), content):
@@ -56,9 +59,14 @@ class ClaimFiles:
         return len(claims)
 
     async def drop(self, workspace_id: str, claims: Iterable[Claim]) -> None:
-        paths = [self._path(claim) for claim in claims]
-        if paths:
-            await self._files.run(self._remove_all, paths, workspace_id)
+        dropped = list(claims)
+        if dropped:
+            await self._files.run(self.drop_now, workspace_id, dropped)
+
+    def drop_now(self, workspace_id: str, claims: Iterable[Claim]) -> None:
+        """Do the same at once, in any thread."""
+        for claim in claims:
+            self._remove(self._path(claim), workspace_id)
 
     async def restore(self) -> None:
         for workspace in list(self._ledger.all()):
@@ -115,10 +123,6 @@ class ClaimFiles:
 
     def _remove(self, path: Path, workspace_id: str) -> bool:
         return self._holder(path) == workspace_id and self._disk.remove(path)
-
-    def _remove_all(self, paths: Sequence[Path], workspace_id: str) -> None:
-        for path in paths:
-            self._remove(path, workspace_id)
 
     def _path(self, claim: Claim) -> Path:
         name = hashlib.sha256(claim.text.encode()).hexdigest()[:32]

@@ -27,6 +27,23 @@ def move_to_trash(path: Path, trash: Path) -> bool:
     return True
 
 
+def take_away(name: str, directory: Path, trash: Path) -> None:
+    """Move something to the trash that a sandboxed program has made, whatever it is; nothing there
+    is fine.
+    """
+    found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    trash_fd = os.open(trash, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lift(name, found, trash_fd)
+    except NotADirectoryError:
+        os.rename(name, secrets.token_hex(12), src_dir_fd=found, dst_dir_fd=trash_fd)
+    except FileNotFoundError:
+        return
+    finally:
+        os.close(found)
+        os.close(trash_fd)
+
+
 def empty_trash(trash: Path, *, seconds: float) -> bool:
     """Delete what is in `trash`, for about so many seconds; returns whether all was tried.
 

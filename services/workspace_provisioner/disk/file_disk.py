@@ -6,24 +6,80 @@ import ctypes
 import errno
 import os
 import secrets
+import threading
 from contextlib import suppress
 from pathlib import Path
 
+_PLAIN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class FileLog:
+    """A log of this machine; see ports.Log. Who comes while another flushes shares the next one."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor = descriptor
+        self._size = size
+        self._end = self._flushed = 0
+        self._writing = threading.Lock()
+        self._flushing = threading.Lock()
+
+    def append(self, content: bytes) -> bool:
+        with self._writing:
+            if self._end + len(content) > self._size:
+                return False
+            try:
+                _write_at(self._descriptor, content, self._end)
+            except OSError:
+                self._size = 0  # what follows a gap would not be read
+                raise
+            self._end = end = self._end + len(content)
+        with self._flushing:
+            if self._flushed < end:
+                self._flush()
+        return True
+
+    def _flush(self) -> None:
+        if not self._size:  # the kernel tells of a failure once, and not each whom it concerns
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        until = self._end
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError:
+            self._size = 0
+            raise
+        self._flushed = until
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 class FileDisk:
     """The disk of this machine; see ports.Disk."""
 
-    def write_whole(self, path: Path, content: bytes) -> None:
+    def write_whole(self, path: Path, content: bytes, *, durably: bool = True) -> None:
         draft = _draft(path)
         try:
-            _write(draft, content, durably=True)
-            draft.rename(path)
+            _write(draft, content, durably=durably)
+            os.rename(draft, path)
         except OSError:
             draft.unlink(missing_ok=True)
             raise
-        self.sync_directory(path.parent)
+        if durably:
+            self.sync_directory(path.parent)
+
+    def make_log(self, path: Path, size: int) -> FileLog:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Zeros that are written, as the first write to what is only reserved changes the file.
+            _write_at(descriptor, bytes(size), 0)
+            os.fsync(descriptor)
+            self.sync_directory(path.parent)
+        except OSError:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
+        return FileLog(descriptor, size)
 
     def make_exclusive(self, path: Path, content: bytes) -> bool:
         try:
@@ -61,6 +117,16 @@ class FileDisk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def sync_tree(self, path: Path) -> None:
+        for directory, _, names in os.walk(path, topdown=False):
+            for name in names:
+                descriptor = os.open(os.path.join(directory, name), _PLAIN)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+            self.sync_directory(Path(directory))
 
     def sync_all(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -117,10 +183,15 @@ def _link_draft(path: Path, content: bytes) -> bool:
 def _write(path: Path, content: bytes, *, durably: bool) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(descriptor, left) :]
+        _write_at(descriptor, content, 0)
         if durably:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _write_at(descriptor: int, content: bytes, offset: int) -> None:
+    left = memoryview(content)
+    while left:
+        written = os.pwrite(descriptor, left, offset)
+        left, offset = left[written:], offset + written

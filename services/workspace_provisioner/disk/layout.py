@@ -10,6 +10,7 @@ import fcntl
 import os
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
@@ -21,73 +22,93 @@ _SET_FLAGS = 0x40086602
 _TOP_DIRECTORY = 0x00020000
 
 
-@dataclass(frozen=True, slots=True)
+MARKS = "objects/info/shallow"
+"""Where a store says which commits are there without their history."""
+# As long as a name can be: git has no room for the `.lock` of a file to which it would write.
+_MARK_BYTES = 255
+
+
+def shallow_mark(store: Path, commit: str) -> Path:
+    """Return the file that says that a commit is there without its history, as long as that is so.
+
+    A workspace's `.git/shallow` is a link to it, and so shows the history as soon as it is there,
+    also while it is mounted.
+    """
+    return store / MARKS / f"{commit}-its-history-is-still-to-come".ljust(_MARK_BYTES, "-")
+
+
+@dataclass(frozen=True)
 class Layout:
-    """The directories of a host."""
+    """The directories of a host, each put together once."""
 
     host_root: Path
 
-    @property
+    @cached_property
     def root(self) -> Path:
         """All that is not a workspace's tree."""
         return self.host_root / "workspaces"
 
-    @property
+    @cached_property
     def trees(self) -> Path:
         """The finished workspaces, by id."""
         return self.host_root / "trees"
 
-    @property
+    @cached_property
     def staging(self) -> Path:
         """Workspaces that are being made."""
         return self.root / ".staging"
 
-    @property
+    @cached_property
     def layers(self) -> Path:
         """The writable layers of workspaces that are laid over templates, by id."""
         return self.host_root / "layers"
 
-    @property
+    @cached_property
     def templates(self) -> Path:
         """Frozen checkouts and delta layers."""
         return self.root / ".templates"
 
-    @property
+    @cached_property
     def pool(self) -> Path:
         """Checkouts that are ready to become workspaces, by template id."""
         return self.root / ".pool"
 
-    @property
+    @cached_property
     def blanks(self) -> Path:
         """Empty layers that are ready to be laid over templates."""
         return self.root / ".blanks"
 
-    @property
+    @cached_property
     def baselines(self) -> Path:
         """What each workspace held when it was made: its index, and the objects of its changes."""
         return self.root / ".baselines"
 
-    @property
+    @cached_property
     def incoming(self) -> Path:
         """Quarantines of uploads."""
         return self.root / ".incoming"
 
-    @property
+    @cached_property
     def trash(self) -> Path:
         """What is to be deleted."""
         return self.root / ".trash"
 
-    @property
+    @cached_property
     def records(self) -> Path:
         """Records of workspaces."""
         return self.root / ".records"
 
-    @property
+    @cached_property
+    def record_logs(self) -> Path:
+        """What was recorded since the file system was last flushed."""
+        return self.root / ".record-logs"
+
+    @cached_property
     def names(self) -> Path:
         """Claims of names and branches."""
         return self.root / ".names"
 
-    @property
+    @cached_property
     def owners(self) -> Path:
         """A locked file for each provisioner process that lives."""
         return self.root / ".owners"
@@ -115,6 +136,7 @@ class Layout:
             self.incoming,
             self.trash,
             self.records,
+            self.record_logs,
             self.names,
             self.owners,
         ):

@@ -1,4 +1,5 @@
-"""The records of workspaces: one JSON file each, on the disk before anybody is answered.
+"""The records of workspaces: one JSON file each, and a line in a log that is on the disk before
+anybody is answered.
 
 The disk is the truth, as several processes may serve one host root; memory only saves the parsing.
 What a power cut leaves is taken for whole when the file system was flushed after it was made.
@@ -11,13 +12,13 @@ import json
 import logging
 import os
 import time
-from bisect import insort
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+from workspace_provisioner.disk.known_records import KnownRecords
+from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
-from workspace_provisioner.disk.workspace_records import Moment, read_record, written
+from workspace_provisioner.disk.workspace_records import Moment, Record, read_record, written
 from workspace_provisioner.ports import Disk
 from workspace_provisioner.workspaces import State, Workspace
 
@@ -36,16 +37,15 @@ class LedgerFiles:
     boot of the machine.
     """
 
-    def __init__(self, *, directory: Path, disk: Disk, files: FileWork, boot: str) -> None:
+    def __init__(
+        self, *, directory: Path, logs: RecordLogs, disk: Disk, files: FileWork, boot: str
+    ) -> None:
         self._directory = directory
+        self._logs = logs
         self._disk = disk
         self._files = files
         self._boot = boot
-        self._contents: dict[str, bytes] = {}
-        self._records: dict[str, Workspace] = {}
-        self._made: dict[str, Moment] = {}
-        self._ids: list[str] = []
-        self._provisioned: Counter[str] = Counter()
+        self._known = KnownRecords()
         self._inodes: dict[str, int] = {}
         self._scanned_at = 0
         self._unflushed = False
@@ -54,6 +54,7 @@ class LedgerFiles:
         """Read every record; drop one that cannot be read, or whose files a power cut may have
         taken: its workspace is then taken away.
         """
+        await self._files.run(self._restore)
         await self._files.run(self._drop_lost)
         self._scan()
 
@@ -62,33 +63,41 @@ class LedgerFiles:
         if content is None:
             self._forget(workspace_id)
             return None
-        if self._contents.get(workspace_id) != content:
+        if self._known.content(workspace_id) != content:
             self._take(workspace_id, content)
-        return self._records.get(workspace_id)
+        found = self._known.get(workspace_id)
+        return found.workspace if found else None
 
     def provisioned(self, tenant: str = "") -> int:
-        return self._provisioned[tenant] if tenant else self._provisioned.total()
+        return self._known.provisioned(tenant)
 
     def all(self) -> Iterator[Workspace]:
         self._scan()
-        return iter([self._records[each] for each in self._ids])
+        return iter(self._known.all())
 
     async def put(self, workspace: Workspace) -> None:
+        await self._files.run(self.put_now, workspace)
+
+    def put_now(self, workspace: Workspace) -> None:
+        """Do the same at once, in any thread."""
         workspace_id = workspace.workspace_id
-        before = self._records.get(workspace_id)
-        if before is not None and before.state is State.PROVISIONED:
-            made = self._made[workspace_id]
+        before = self._known.get(workspace_id)
+        if before is not None and before.workspace.state is State.PROVISIONED:
+            made = before.made
         else:
             made = Moment(self._boot, time.monotonic())
-        content = written(workspace, made)
+        record = Record(workspace, made, _revision_after(before))
+        content = written(record)
+        path = self._path(workspace_id)
         try:
-            await self._files.run(self._disk.write_whole, self._path(workspace_id), content)
+            with self._logs.recorded(content):
+                self._disk.write_whole(path, content, durably=False)
         except OSError as error:
             if error.errno not in _NO_ROOM or workspace.state is not State.RELEASED:
                 raise
-            await self._files.run(self._replace, self._path(workspace_id), content)
+            self._replace(path, content)
         self._inodes.pop(workspace_id, None)
-        self._remember(workspace, made, content)
+        self._known.remember(record, content)
         if workspace.state is State.PROVISIONED:
             self._unflushed = True
 
@@ -101,66 +110,54 @@ class LedgerFiles:
         self._disk.write_whole(path, content)
 
     async def remove(self, workspace_id: str) -> None:
-        await self._files.run(self._remove, workspace_id)
+        await self._files.run(self.remove_now, workspace_id)
+
+    def remove_now(self, workspace_id: str) -> None:
+        """Do the same at once, in any thread. After a power cut it may be there again, which
+        `load` and the start of the host see to as for any other record.
+        """
+        if self._disk.remove(self._path(workspace_id)):
+            self._disk.sync_directory(self._directory)
         self._forget(workspace_id)
 
-    async def flush(self) -> None:
-        """Make the files of every recorded workspace durable."""
+    async def flush(self, first: Callable[[], Awaitable[None]]) -> None:
         if not self._unflushed:
             return
         self._unflushed = False
-        try:
-            await self._files.run(self._flush)
-        except OSError:
-            self._unflushed = True
-            raise
-
-    def _flush(self) -> None:
         until = time.monotonic()
+        flushed = False
+        try:
+            await first()
+            await self._files.run(self._flush, until)
+            flushed = True
+        finally:
+            if not flushed:
+                self._unflushed = True
+
+    def _flush(self, until: float) -> None:
+        aside = self._logs.put_aside()
         self._disk.sync_all(self._directory)
         flushed = self._flushed_until()
         flushed.pop(self._boot, None)
         kept = [*flushed.items(), (self._boot, until)][-_MOST_BOOTS:]
         self._disk.write_whole(self._directory / _FLUSHED, json.dumps(dict(kept)).encode())
-
-    def _remove(self, workspace_id: str) -> None:
-        if self._disk.remove(self._path(workspace_id)):
-            self._disk.sync_directory(self._directory)
+        self._logs.drop(aside)
 
     def _path(self, workspace_id: str) -> Path:
         return self._directory / f"{workspace_id}.json"
 
     def _take(self, workspace_id: str, content: bytes) -> None:
         try:
-            workspace, made = read_record(content)
+            record = read_record(content)
         except ValueError:
             log.warning("record unreadable", extra={"workspace_id": workspace_id})
             self._forget(workspace_id)
             return
-        self._remember(workspace, made, content)
-
-    def _remember(self, workspace: Workspace, made: Moment, content: bytes) -> None:
-        workspace_id = workspace.workspace_id
-        before = self._records.get(workspace_id)
-        if before is None:
-            insort(self._ids, workspace_id)
-        elif before.state is State.PROVISIONED:
-            self._provisioned[before.tenant] -= 1
-        if workspace.state is State.PROVISIONED:
-            self._provisioned[workspace.tenant] += 1
-        self._records[workspace_id] = workspace
-        self._contents[workspace_id] = content
-        self._made[workspace_id] = made
+        self._known.remember(record, content)
 
     def _forget(self, workspace_id: str) -> None:
         self._inodes.pop(workspace_id, None)
-        self._contents.pop(workspace_id, None)
-        before = self._records.pop(workspace_id, None)
-        if before is not None:
-            del self._made[workspace_id]
-            self._ids.remove(workspace_id)
-            if before.state is State.PROVISIONED:
-                self._provisioned[before.tenant] -= 1
+        self._known.forget(workspace_id)
 
     def _scan(self) -> None:
         """Bring memory up to what the disk holds, reading only files that were replaced."""
@@ -174,13 +171,30 @@ class LedgerFiles:
                 for entry in entries
                 if entry.name.endswith(".json")
             }
-        for workspace_id in self._records.keys() - found.keys():
+        for workspace_id in self._known.ids() - found.keys():
             self._forget(workspace_id)
         for workspace_id, inode in found.items():
             if self._inodes.get(workspace_id) != inode:
                 self.get(workspace_id)
                 self._inodes[workspace_id] = inode
         self._scanned_at = changed_at if settled else 0
+
+    def _restore(self) -> None:
+        """Put back what a power cut took of the records, and begin to write."""
+        lost: dict[str, tuple[Record, bytes]] = {}
+        for content in self._logs.lost():
+            record = read_record(content)
+            workspace_id = record.workspace.workspace_id
+            before = lost.get(workspace_id)
+            if before is None or before[0].revision < record.revision:
+                lost[workspace_id] = record, content
+        for workspace_id, (record, content) in lost.items():
+            path = self._path(workspace_id)
+            if _revision_of(self._disk.read(path)) < record.revision:
+                self._disk.write_whole(path, content, durably=False)
+        # The logs are dropped with the next flush.
+        self._unflushed = bool(self._logs.left_behind())
+        self._logs.open()
 
     def _drop_lost(self) -> None:
         flushed_until = self._flushed_until()
@@ -200,10 +214,11 @@ class LedgerFiles:
         if content is None:
             return False
         try:
-            workspace, made = read_record(content)
+            found = read_record(content)
         except ValueError:
             return True
-        if made.boot == self._boot or workspace.state is not State.PROVISIONED:
+        made = found.made
+        if made.boot == self._boot or found.workspace.state is not State.PROVISIONED:
             return False
         return made.seconds > flushed_until.get(made.boot, -1.0)
 
@@ -222,3 +237,17 @@ class LedgerFiles:
             return
         if age > _OLD_DRAFT_SECONDS:
             self._disk.remove(path)
+
+
+def _revision_after(before: Record | None) -> int:
+    """Return a number that is greater than those of all earlier records of the workspace, also
+    when the clock was put back.
+    """
+    return max(time.time_ns(), before.revision + 1 if before else 0)
+
+
+def _revision_of(content: bytes | None) -> int:
+    try:
+        return read_record(content or b"").revision
+    except ValueError:
+        return -1

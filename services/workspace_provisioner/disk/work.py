@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -22,13 +23,11 @@ class FileWork:
         future = asyncio.get_running_loop().run_in_executor(
             self._executor, lambda: work(*args, **kwargs)
         )
-        cancelled: asyncio.CancelledError | None = None
-        while not future.done():
-            try:
-                await asyncio.wait({future})
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            while not future.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait({future})
             future.exception()
-            raise cancelled
-        return future.result()
+            raise

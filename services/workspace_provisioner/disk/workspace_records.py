@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
-from workspace_provisioner.workspaces import Freshness, Rung, State, Workspace
+from workspace_provisioner.workspaces import (
+    Freshness,
+    PlacedSubmodule,
+    Rung,
+    State,
+    Workspace,
+)
 
 
 class FreshnessRecord(TypedDict):
@@ -19,6 +25,15 @@ class FreshnessRecord(TypedDict):
     reason: str
 
 
+class SubmoduleRecord(TypedDict):
+    """A submodule that was initialised."""
+
+    path: str
+    names: list[str]
+    project: str
+    commit: str
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """When files were made: the boot of the machine, and the seconds of its monotonic clock."""
@@ -27,8 +42,19 @@ class Moment:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A workspace as it was written down. `made` says when its files were made, and of two records
+    of one workspace the later one has the greater `revision`.
+    """
+
+    workspace: Workspace
+    made: Moment
+    revision: int
+
+
 class WorkspaceRecord(TypedDict):
-    """A workspace's record; `boot` and `seconds` say when its files were made."""
+    """A record as JSON; `boot` and `seconds` say when the files were made."""
 
     workspace_id: str
     tenant: str
@@ -48,12 +74,16 @@ class WorkspaceRecord(TypedDict):
     rung: str
     freshness: FreshnessRecord | None
     lfs_pointers: int
+    submodules: NotRequired[list[SubmoduleRecord]]
+    source_borrows_since: NotRequired[str]
     boot: str
     seconds: float
+    revision: int
 
 
-def written(workspace: Workspace, made: Moment) -> bytes:
-    """Return a workspace's record as the bytes of its file."""
+def written(found: Record) -> bytes:
+    """Return a record as the bytes of its file."""
+    workspace, made = found.workspace, found.made
     released_at, freshness = workspace.released_at, workspace.freshness
     record = WorkspaceRecord(
         workspace_id=workspace.workspace_id,
@@ -76,23 +106,28 @@ def written(workspace: Workspace, made: Moment) -> bytes:
         lfs_pointers=workspace.lfs_pointers,
         boot=made.boot,
         seconds=made.seconds,
+        revision=found.revision,
     )
+    if workspace.submodules:
+        record["submodules"] = [_submodule_record(each) for each in workspace.submodules]
+    if workspace.source_borrows_since:
+        record["source_borrows_since"] = workspace.source_borrows_since.isoformat()
     return json.dumps(record).encode()
 
 
-def read_record(content: bytes) -> tuple[Workspace, Moment]:
-    """Return a record's workspace, and when its files were made; raises ValueError for another
-    form.
-    """
+def read_record(content: bytes) -> Record:
+    """Return what was written; raises ValueError for another form."""
     try:
         record: WorkspaceRecord = json.loads(content)
-        return _workspace(record), Moment(record["boot"], float(record["seconds"]))
+        made = Moment(record["boot"], float(record["seconds"]))
+        return Record(_workspace(record), made, int(record["revision"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("not a record") from error
 
 
 def _workspace(record: WorkspaceRecord) -> Workspace:
     released_at, freshness = record["released_at"], record["freshness"]
+    since = record.get("source_borrows_since")
     return Workspace(
         workspace_id=record["workspace_id"],
         tenant=record["tenant"],
@@ -112,6 +147,17 @@ def _workspace(record: WorkspaceRecord) -> Workspace:
         rung=Rung(record["rung"]),
         freshness=_freshness(freshness) if freshness else None,
         lfs_pointers=record["lfs_pointers"],
+        submodules=tuple(
+            PlacedSubmodule(each["path"], tuple(each["names"]), each["project"], each["commit"])
+            for each in record.get("submodules", ())
+        ),
+        source_borrows_since=datetime.fromisoformat(since) if since else None,
+    )
+
+
+def _submodule_record(placed: PlacedSubmodule) -> SubmoduleRecord:
+    return SubmoduleRecord(
+        path=placed.path, names=list(placed.names), project=placed.project, commit=placed.commit
     )
 
 

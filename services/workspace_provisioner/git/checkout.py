@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workspace_provisioner.disk.layout import Layout
+from workspace_provisioner.disk.layout import Layout, shallow_mark
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import CheckoutFailed, PackInvalid
 from workspace_provisioner.git.command import Finished, Git, GitTimedOut, OverlayMount, Place
@@ -30,9 +33,11 @@ from workspace_provisioner.sources import INLINE_PACK_BYTES, Changes, ProjectKey
 log = logging.getLogger(__name__)
 
 CHANGES_PACK = "changes.pack"
+_ATTRIBUTES = b".gitattributes"
 _FEW_OBJECTS = 100
 # A power cut ends the sandbox too, so the workspace's own objects need not survive one.
 _CONFIG = {
+    "checkout.workers": "2",
     "core.fsync": "none",
     "pack.threads": "1",
     "index.version": "2",
@@ -93,15 +98,22 @@ class GitCheckouts:
         await self._content.check_tree(Place(self._layout.store(key)), commit)
         await self.read_tree(place, "-m", "-u", old, commit)
 
-    async def differing(self, key: ProjectKey, old: str, commit: str) -> int:
-        """Count the paths in which two commits differ."""
-        found = await self._git.run(
-            "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, commit,
-            place=Place(self._layout.store(key)),
-        )  # fmt: skip
+    async def differing(self, key: ProjectKey, old: str, commit: str) -> int | None:
+        """Count the paths in which two commits differ; None when attributes are among them, so that
+        files may differ which the commits have in common: git leaves those alone on the way.
+        """
+        try:
+            found = await self._git.run(
+                "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, commit,
+                place=Place(self._layout.store(key)),
+            )  # fmt: skip
+        except GitTimedOut as error:
+            raise CheckoutFailed(f"git {error} within its time") from error
         if not found.succeeded:
             self._fail("git diff-tree", found)
-        return found.output.count(b"\0")
+        names = found.output.split(b"\0")[:-1]
+        has_attributes = any(name.rpartition(b"/")[2] == _ATTRIBUTES for name in names)
+        return None if has_attributes else len(names)
 
     async def apply(
         self, baseline: Path, tree: Path, key: ProjectKey, commit: str, changes: Changes,
@@ -127,30 +139,31 @@ class GitCheckouts:
 
     async def baseline_place(self, baseline: Path, key: ProjectKey) -> Place:
         """Return where git works on a baseline: in a bare directory that no workspace reaches."""
-        own = baseline / "git"
-        if not await self._files.run(own.exists):
-            await self._files.run(
-                make_git_directory,
-                own,
-                object_format=key.object_format,
-                bare=True,
-                alternate=self._layout.store(key) / "objects",
-            )
-        return self._place(own, key)
+        await self._files.run(self._make_baseline_git, baseline, key)
+        return self._place(baseline / "git", key)
 
     async def complete_baseline(
         self, baseline: Path, key: ProjectKey, commit: str, tree: str
     ) -> Place:
-        """Bring a baseline that stands at the commit to the tree of the changes, once."""
+        """Bring a baseline that stands at the commit to the tree of the changes, once; who is
+        interrupted, or does it at the same time in another process, is in nobody's way.
+        """
         place = await self.baseline_place(baseline, key)
         pack = baseline / CHANGES_PACK
-        if await self._files.run(pack.exists):
-            given = await self._files.run(pack.read_bytes)
-            if given:
-                await self._unpack(place, given, key)
-            await self._content.check_tree(place, tree)
-            await self.read_tree(replace(place, index=baseline / "index"), "-i", "-m", commit, tree)
-            await self._files.run(pack.unlink)
+        given = await self._files.run(_read, pack)
+        if given is None:
+            return place
+        if given:
+            await self._unpack(place, given, key)
+        await self._content.check_tree(place, tree)
+        index, draft = baseline / "index", _draft(baseline / "index")
+        try:
+            await self._files.run(shutil.copy2, index, draft)
+            await self.read_tree(replace(place, index=draft), "-i", "-m", commit, tree)
+            await self._files.run(draft.rename, index)
+            await self._files.run(pack.unlink, missing_ok=True)
+        finally:
+            await self._files.run(_remove, draft, draft.with_name(f"{draft.name}.lock"))
         return place
 
     async def read_tree(self, place: Place, *arguments: str) -> None:
@@ -186,6 +199,25 @@ class GitCheckouts:
             raise PackInvalid(first_line(finished.complaint))
         self._fail(f"git {arguments[0]}", finished)
 
+    def _make_baseline_git(self, baseline: Path, key: ProjectKey) -> None:
+        """Make a baseline's git directory whole; somebody else may be first."""
+        own = baseline / "git"
+        if own.exists():
+            return
+        draft = _draft(own)
+        make_git_directory(
+            draft,
+            object_format=key.object_format,
+            bare=True,
+            alternate=self._layout.store(key) / "objects",
+        )
+        try:
+            draft.rename(own)
+        except OSError:
+            shutil.rmtree(draft)
+            if not own.exists():
+                raise
+
     def _place(self, git_dir: Path, key: ProjectKey) -> Place:
         borrowed: Sequence[Path] = (self._layout.store(key) / "objects",)
         return Place(git_dir, alternates=borrowed, config=_CONFIG)
@@ -213,7 +245,38 @@ class GitCheckouts:
         if packed:
             (own / "packed-refs").write_text(packed)
         if shallow:
-            (own / "shallow").write_text(f"{commit}\n")
+            (own / "shallow").symlink_to(shallow_mark(self._layout.store(key), commit))
+
+
+def _draft(path: Path) -> Path:
+    """Return a place beside `path` that nobody else has."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+
+
+def start_baseline(index: Path, baseline: Path) -> None:
+    """Let a baseline stand where `index` does, unless it has an index."""
+    if (baseline / "index").exists():
+        return
+    baseline.mkdir(mode=0o700, exist_ok=True)
+    draft = _draft(baseline / "index")
+    try:
+        shutil.copy2(index, draft)
+        with suppress(FileExistsError):
+            os.link(draft, baseline / "index")
+    finally:
+        _remove(draft)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def packed_tags(tags: Sequence[Tip]) -> str:

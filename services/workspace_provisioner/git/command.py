@@ -5,6 +5,7 @@ limits.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import signal
@@ -40,6 +41,8 @@ _CONFIG = {
     "advice.detachedHead": "false",
 }
 
+LITERAL_PATHS = {"GIT_LITERAL_PATHSPECS": "1"}
+"""Variables of a place where arguments are paths as they are, without patterns."""
 
 # What only reads: nothing at all is writable for it.
 _READING = frozenset(
@@ -172,7 +175,9 @@ class Git:
         given: bytes = b"",
         seconds: float | None = None,
     ) -> Finished:
-        """Run a git command to its end; raises GitTimedOut. It never outlives the caller."""
+        """Run a git command to its end; raises GitTimedOut, and OSError when it could not be
+        started or was lost. It never outlives the caller.
+        """
         seconds = seconds or self._seconds
         job = self._job(arguments, place, seconds)
         async with self._running(job, given=PIPE if given else DEVNULL) as process:
@@ -186,7 +191,7 @@ class Git:
             raise GitTimedOut(arguments[0])
         readable = complaint[-4000:].decode("utf-8", "replace").strip()
         if status == REFUSED:
-            raise OSError(readable)
+            raise OSError(errno.ECHILD, readable or "git was lost with what starts it")
         return Finished(status, output, readable)
 
     @asynccontextmanager

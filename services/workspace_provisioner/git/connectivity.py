@@ -18,14 +18,14 @@ class GitConnectivity:
         self._git = git
         self._seconds = seconds
 
-    async def kinds(self, snapshot: Snapshot, place: Place) -> Snapshot:
-        """Look that commits are commits and trees are trees; returns the snapshot with what its
-        annotated tags lead to. Raises SnapshotIncomplete.
+    async def kinds(self, snapshot: Snapshot, known: Mapping[str, str], place: Place) -> Snapshot:
+        """Look that commits are commits and trees are trees, as far as that is not `known`; returns
+        the snapshot with what its annotated tags lead to. Raises SnapshotIncomplete.
         """
         tags = [tip.commit for tip in snapshot.tips if tip.ref.startswith("refs/tags/")]
-        objects = await self._objects(
-            (*snapshot.commits, *filter(None, [snapshot.changes_tree])), place
-        )
+        named = (*snapshot.commits, *filter(None, [snapshot.changes_tree]))
+        unknown = tuple(oid for oid in named if oid not in known)
+        objects = {**known, **(await self._objects(unknown, place) if unknown else {})}
         annotated = [oid for oid in dict.fromkeys(tags) if objects.get(oid) == "tag"]
         peeled = await self._peeled(annotated, place)
         for oid in snapshot.commits:

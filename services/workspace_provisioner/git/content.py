@@ -5,13 +5,15 @@ the counting ends where a limit does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import PackInvalid
 from workspace_provisioner.git.command import Git, Place
-from workspace_provisioner.git.pack_caps import PackCaps
+from workspace_provisioner.git.pack_caps import PackCaps, check_pack
 from workspace_provisioner.git.process import GitProcess
+from workspace_provisioner.sources import ObjectFormat
 
 _CHUNK = 256 * 1024
 _MOST_DELTAS = 500_000
@@ -20,13 +22,21 @@ _OBJECT = "--batch-check=%(objectname) %(objectsize) %(deltabase)"
 
 
 class GitContent:
-    """Checks objects and trees against the limits; a tree that fitted is not counted again."""
+    """Checks packs, objects and trees against the limits; a tree that fitted is not counted again.
 
-    def __init__(self, *, git: Git, caps: PackCaps, seconds: float) -> None:
+    Small packs are taken apart in `unpacking`, since they may become very large.
+    """
+
+    def __init__(self, *, git: Git, caps: PackCaps, seconds: float, unpacking: FileWork) -> None:
         self._git = git
         self._seconds = seconds
-        self._fitting: dict[str, None] = {}
+        self._fitting: dict[str, tuple[int, int]] = {}
+        self._unpacking = unpacking
         self.caps = caps
+
+    async def check_small_pack(self, pack: bytes, object_format: ObjectFormat) -> None:
+        """Look at every object of a pack; raises PackTooLarge and PackInvalid."""
+        await self._unpacking.run(check_pack, pack, self.caps, id_bytes=object_format.digits // 2)
 
     async def check_objects(self, place: Place) -> None:
         """Look at every object of the place's own; raises PackTooLarge and PackInvalid.
@@ -47,7 +57,7 @@ class GitContent:
                 self.caps.check_objects(count)
                 if base.strip(b"0") and len(bases) < _MOST_DELTAS:
                     bases[name] = base
-            if await process.wait() != 0:
+            if await process.outcome() != 0:
                 raise PackInvalid("git cannot list its objects")
         if len(bases) < _MOST_DELTAS:
             self.caps.check_chain(_longest(bases))
@@ -73,14 +83,35 @@ class GitContent:
                     total += int(size)
                     self.caps.check_object(int(size))
                     self.caps.check_total(total)
-            status = await process.wait()
+            status = await process.outcome()
         if status < 0:
             # Git goes down into trees by recursion.
             self.caps.check_path(b"/" * (self.caps.depth + 1))
         if status == 0:
-            self._fitting[root] = None
-            if len(self._fitting) > _MOST_REMEMBERED:
-                del self._fitting[next(iter(self._fitting))]
+            self._remember(root, count, total)
+
+    def is_counted(self, root: str) -> bool:
+        """Say whether a commit's or tree's files fitted, and how many they are is known."""
+        return root in self._fitting
+
+    def count_grown(self, before: str, root: str, added: Iterable[tuple[bytes, int]]) -> None:
+        """Count a commit's files as those of a counted one, with paths and bytes that are `added`:
+        that is how many there are at most. Raises PackTooLarge; then they have to be counted.
+        """
+        count, total = self._fitting[before]
+        for path, size in added:
+            count += 1
+            total += size
+            self.caps.check_path(path)
+            self.caps.check_object(size)
+        self.caps.check_paths(count)
+        self.caps.check_total(total)
+        self._remember(root, count, total)
+
+    def _remember(self, root: str, count: int, total: int) -> None:
+        self._fitting[root] = (count, total)
+        if len(self._fitting) > _MOST_REMEMBERED:
+            del self._fitting[next(iter(self._fitting))]
 
     @asynccontextmanager
     async def _lines(

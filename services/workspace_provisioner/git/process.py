@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Self
 
 from workspace_provisioner.wall.git_wall import GitWall
-from workspace_provisioner.wall.jobs import Job
+from workspace_provisioner.wall.jobs import REFUSED, Job
 
 _CHUNK = 256 * 1024
 _MOST_OUTPUT = 64 * 1024**2
@@ -64,6 +65,15 @@ class GitProcess:
         """Wait until nothing of it is left; returns the exit status."""
         assert self._ended is not None  # noqa: S101 - open() came first
         return await asyncio.shield(self._ended)
+
+    async def outcome(self) -> int:
+        """Wait for the exit status of git itself; raises OSError when it could not be started, or
+        was lost with the program that starts it.
+        """
+        status = await self.wait()
+        if status == REFUSED:
+            raise OSError(errno.ECHILD, "git could not be started or was lost")
+        return status
 
     async def communicate(self, given: bytes = b"") -> tuple[bytes, bytes]:
         """Give it `given`, then read to the end; returns its output and the end of its

@@ -92,14 +92,22 @@ async def run_command(call: Call, request: CommandRequest, *, tree: Path) -> dic
     Whoever stops waiting kills the command with its group, unless it stays.
     """
     directory = directory_in(tree, request.directory)
-    process, exited = await _started(request, directory)
-    call.signals = lambda number: _signal(process, number)
-    timed_out = False
+    loop = asyncio.get_running_loop()
+    end = None if request.seconds is None else loop.time() + request.seconds
+    process, exited, transport = await _started(request, directory)
+    signalled = timed_out = False
+
+    def signal_group(number: int) -> None:
+        nonlocal signalled
+        signalled = True
+        _signal(process, number)
+
+    call.signals = signal_group
     feeding = asyncio.ensure_future(_feed(process, call))
     reading = asyncio.ensure_future(_read(process, call))
     try:
         try:
-            async with asyncio.timeout(request.seconds):
+            async with asyncio.timeout_at(end):
                 await exited.wait()
         except TimeoutError:
             timed_out = True
@@ -107,13 +115,17 @@ async def run_command(call: Call, request: CommandRequest, *, tree: Path) -> dic
             await exited.wait()
         if not request.stays:
             _kill(process)
-        await _last_output(reading, stays=request.stays)
+        if request.stays or timed_out or (signalled and process.returncode):
+            end = loop.time()
+        await _last_output(reading, end)
     finally:
         call.signals = None
         if not request.stays:
             _kill(process)
         feeding.cancel()
         reading.cancel()
+        if not request.stays:
+            transport.close()  # a daemon may hold the other ends open
         await asyncio.wait((feeding, reading))
     status = process.returncode or 0
     if timed_out:
@@ -123,7 +135,9 @@ async def run_command(call: Call, request: CommandRequest, *, tree: Path) -> dic
     return {"reason": "exited", "code": status}
 
 
-async def _started(request: CommandRequest, directory: Path) -> tuple[Process, asyncio.Event]:
+async def _started(
+    request: CommandRequest, directory: Path
+) -> tuple[Process, asyncio.Event, asyncio.SubprocessTransport]:
     environment = {**os.environ, **request.environment, "PWD": str(directory)}
     environment.pop("OLDPWD", None)
     environment.pop(STAYS, None)
@@ -145,7 +159,7 @@ async def _started(request: CommandRequest, directory: Path) -> tuple[Process, a
     except (OSError, ValueError) as error:
         cause = (error.strerror or "") if isinstance(error, OSError) else str(error)
         raise CommandNotFound(program, cause or "it cannot be started") from None
-    return Process(transport, protocol, loop), protocol.exited
+    return Process(transport, protocol, loop), protocol.exited, transport
 
 
 async def _feed(process: Process, call: Call) -> None:
@@ -178,13 +192,14 @@ async def _pump(source: asyncio.StreamReader, call: Call, stream: str) -> None:
         await call.send(chunk, stream=stream)
 
 
-async def _last_output(reading: asyncio.Future[None], *, stays: bool) -> None:
-    """Wait for the end of the output; for a bounded time where something may hold it open."""
-    if not stays:
-        await reading
-        return
+async def _last_output(reading: asyncio.Future[None], end: float | None) -> None:
+    """Wait for the end of the output; once `end` has come only a moment, since what left the
+    command's group may hold it open.
+    """
+    if end is not None:
+        end = max(end, asyncio.get_running_loop().time() + _SHUTTING_SECONDS)
     with suppress(TimeoutError):
-        async with asyncio.timeout(_SHUTTING_SECONDS):
+        async with asyncio.timeout_at(end):
             await asyncio.shield(reading)
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from chassis.errors import FairleadError, Kind
+from chassis.errors import FairleadError, Kind, Unavailable
 from workspace_provisioner.resident.calls import Call, Verb, error_fields
 from workspace_provisioner.resident.frames import (
     MAX_CALLS,
@@ -102,16 +102,19 @@ class Session:
                 raise FrameInvalid("an unknown type")
 
     def _start(self, frame: Frame, running: asyncio.TaskGroup) -> None:
-        if frame.call == 0 or frame.call in self._calls or len(self._calls) >= MAX_CALLS:
-            raise FrameInvalid("a call's number is in use, or there are too many")
+        if frame.call == 0 or frame.call in self._calls:
+            raise FrameInvalid("a call's number is in use")
         call = Call(
             number=frame.call, fields=frame.fields, payload=frame.payload, sink=self._outlet
         )
+        has_place = len(self._calls) < MAX_CALLS
         self._calls[frame.call] = call
-        self._tasks[frame.call] = running.create_task(self._answer(call))
+        self._tasks[frame.call] = running.create_task(self._answer(call, has_place=has_place))
 
-    async def _answer(self, call: Call) -> None:
+    async def _answer(self, call: Call, *, has_place: bool) -> None:
         try:
+            if not has_place:
+                raise TooManyCalls
             answer = await self._outcome(call)
             await self._outlet.send(encoded(call.number, "answer", **answer))
         except FrameInvalid:
@@ -147,6 +150,17 @@ class VerbUnknown(FairleadError):
             "The host's program does not know that verb.",
             reason="verb_unknown",
             remedy="Use the same version of fairlead on both ends; it is sent again by itself.",
+        )
+
+
+class TooManyCalls(Unavailable):
+    """The connection has as many calls as it may have."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"The host serves {MAX_CALLS} calls of this connection already.",
+            reason="too_many_calls",
+            remedy="Try again when one of them has ended.",
         )
 
 

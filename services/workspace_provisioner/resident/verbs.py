@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from chassis.clock import Clock
+from chassis.errors import FairleadError
 from chassis.ids import is_id
 from workspace_provisioner.errors import FieldInvalid, WorkspaceNotFound
 from workspace_provisioner.operations import SnapshotOperations, WorkspaceOperations
@@ -29,6 +31,8 @@ from workspace_provisioner.resident.wire_forms import (
 )
 from workspace_provisioner.sources import DEFAULT_LEASE, Source
 from workspace_provisioner.workspaces import State, Workspace
+
+log = logging.getLogger(__name__)
 
 _LARGEST_PAGE = 1000
 _PAGE = 100
@@ -187,11 +191,19 @@ class Verbs:
     async def _renew_for_ever(self, workspace: Workspace) -> None:
         third = DEFAULT_LEASE / 3
         while True:
+            pause = third
             if workspace.expires_at < self._clock.now() + 2 * third:
-                workspace = await self._workspaces.renew(
-                    TENANT, workspace.workspace_id, DEFAULT_LEASE
-                )
-            await asyncio.sleep(third.total_seconds())
+                try:
+                    workspace = await self._workspaces.renew(
+                        TENANT, workspace.workspace_id, DEFAULT_LEASE
+                    )
+                except WorkspaceNotFound:
+                    return
+                except FairleadError as error:
+                    # A full disk, perhaps, which the command itself may clear again.
+                    log.warning("lease not renewed", extra={"cause": error.reason})
+                    pause = third / 20
+            await asyncio.sleep(pause.total_seconds())
 
     def _form(self, workspace: Workspace) -> dict[str, object]:
         return workspace_form(workspace, trees=self._trees, host_id=self._host_id)

@@ -125,6 +125,7 @@ def source_of(fields: Fields) -> Source:
         changes=Changes(changes.text("tree"), changes.content("pack")) if changes else None,
         commits=Commits(commits.texts("against"), commits.content("pack")) if commits else None,
         noticed=found.texts("noticed"),
+        tags=_tips(found, "tags"),
     )
     return with_origins(
         source,
@@ -142,8 +143,11 @@ def _upstream(fields: Fields) -> Upstream:
 
 def tips_of(fields: Fields, source: Source) -> tuple[Tip, ...]:
     """Return the checked tips of an upload."""
-    tips = (Tip(each.text("ref"), each.text("commit")) for each in fields.parts("tips"))
-    return checked_tips(tips, source.key.object_format)
+    return checked_tips(_tips(fields, "tips"), source.key.object_format)
+
+
+def _tips(fields: Fields, name: str) -> tuple[Tip, ...]:
+    return tuple(Tip(each.text("ref"), each.text("commit")) for each in fields.parts(name))
 
 
 def lease_of(fields: Fields) -> timedelta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,9 +57,18 @@ class GitAdmission:
         self._connectivity = GitConnectivity(git=git, seconds=seconds)
 
     async def admit(
-        self, key: ProjectKey, path: Path, snapshot: Snapshot, *, tips_only: bool
+        self,
+        key: ProjectKey,
+        path: Path,
+        snapshot: Snapshot,
+        known: Mapping[str, str],
+        content: Callable[[], Awaitable[None]],
+        *,
+        tips_only: bool,
     ) -> Snapshot:
-        """Check what is in the git directory `path`, move it into the store and promise it.
+        """Check what is in the git directory `path` and flush it, move it into the store and
+        promise it; it stays outside when `content`, which is run beside the other checks, raises.
+        Kinds of objects that are `known` are not asked for.
 
         Returns the snapshot as it is recorded. Raises SnapshotIncomplete and StoreLocked.
         """
@@ -67,11 +76,13 @@ class GitAdmission:
         place = Place(path, alternates=(store / "objects",) if store.is_dir() else ())
         state = await self._states.current(key)
         if tips_only:
-            snapshot = await self._connectivity.kinds(snapshot, place)
+            await content()
+            await self._flush(path)
+            snapshot = await self._connectivity.kinds(snapshot, known, place)
             snapshot = await self._without_history(snapshot, state, place)
             walked = await self._walk(key, snapshot, state, place)
         else:
-            snapshot, walked = await self._look(key, snapshot, state, place)
+            snapshot, walked = await self._look(key, snapshot, known, state, place, content)
         async with self._states.alone(key):
             state = await self._states.read(key)
             if not _is_same_ground(walked, state):
@@ -82,19 +93,36 @@ class GitAdmission:
         return snapshot
 
     async def _look(
-        self, key: ProjectKey, snapshot: Snapshot, state: StoreState | None, place: Place
+        self,
+        key: ProjectKey,
+        snapshot: Snapshot,
+        known: Mapping[str, str],
+        state: StoreState | None,
+        place: Place,
+        content: Callable[[], Awaitable[None]],
     ) -> tuple[Snapshot, StoreState | None]:
-        """Look at kinds and walk side by side; of two errors, the one about kinds is told."""
-        kinds, walked = await asyncio.gather(
-            self._connectivity.kinds(snapshot, place),
+        """Look at content and kinds, walk and flush side by side; of several errors, the one about
+        what comes first here is told.
+        """
+        fault, kinds, walked, flushed = await asyncio.gather(
+            content(),
+            self._connectivity.kinds(snapshot, known, place),
             self._walk(key, snapshot, state, place),
+            self._flush(place.git_dir),
             return_exceptions=True,
         )
+        if isinstance(fault, BaseException):
+            raise fault
         if isinstance(kinds, BaseException):
             raise kinds
         if isinstance(walked, BaseException):
             raise walked
+        if isinstance(flushed, BaseException):
+            raise flushed
         return kinds, walked
+
+    async def _flush(self, path: Path) -> None:
+        await self._files.run(self._disk.sync_tree, path / "objects/pack")
 
     async def _walk(
         self, key: ProjectKey, snapshot: Snapshot, state: StoreState | None, place: Place
@@ -129,6 +157,7 @@ class GitAdmission:
             self._make_store(key, path / "store", store)
         self._writer.move_packs(path / "objects/pack", store)
         self._writer.packs(store, {n: s for n, s in pack_sizes(store).items() if s >= 0})
+        self._writer.mark_shallow(store, snapshot.shallow)
         self._writer.pin(store, _pins(snapshot))
         tags = {tip.ref: tip.commit for tip in snapshot.tips if tip.ref.startswith("refs/tags/")}
         before = read_tags(store)
@@ -142,7 +171,7 @@ class GitAdmission:
         make_git_directory(draft, object_format=key.object_format, bare=True)
         (draft / "snapshots").mkdir(mode=0o700)
         self._writer.key(draft, key)
-        self._disk.sync_all(draft)
+        self._disk.sync_tree(draft)
         self._writer.publish(draft, store)
 
     async def make_whole(self, key: ProjectKey) -> None:
@@ -166,6 +195,7 @@ class GitAdmission:
 
     def _drop_marks(self, store: Path, whole: set[str]) -> None:
         self._writer.pin(store, {f"{TIPS}{commit}": commit for commit in whole})
+        self._writer.drop_marks(store, whole)
         for record in read_records(store, {}).values():
             left = tuple(each for each in record.snapshot.shallow if each not in whole)
             if left != record.snapshot.shallow:

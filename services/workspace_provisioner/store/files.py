@@ -9,10 +9,12 @@ import json
 import logging
 import os
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workspace_provisioner.disk.layout import MARKS
 from workspace_provisioner.store.snapshot_records import from_record
 from workspace_provisioner.workspaces import Snapshot
 
@@ -25,6 +27,8 @@ TAGS = "refs/fairlead/tags/"
 RETIRED = "refs/fairlead/retired/"
 KINDS = (TIPS, SHALLOW, CHANGES, TAGS)
 
+_INDEX_VERSION_2 = b"\377tOc\0\0\0\2"
+_IDS = len(_INDEX_VERSION_2) + 256 * 4
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
@@ -136,6 +140,41 @@ def pack_sizes(store: Path) -> dict[str, int]:
             stat = stat_of(store / "objects/pack" / f"{pack}.pack")
             sizes[pack] = -1 if stat is None else stat[1]
     return sizes
+
+
+def may_hold(store: Path, oid: str) -> bool:
+    """Say whether there may be an object: False only where no index names it, nor a file of its
+    own; see gitformat-pack(5).
+    """
+    directory = store / "objects/pack"
+    try:
+        indexes = [name for name in os.listdir(directory) if name.endswith(".idx")]
+        return os.path.lexists(store / "objects" / oid[:2] / oid[2:]) or any(
+            _names(directory / name, bytes.fromhex(oid)) for name in indexes
+        )
+    except (OSError, ValueError):
+        return True
+
+
+def _names(index: Path, oid: bytes) -> bool:
+    with open(index, "rb", buffering=0) as file:
+        head = os.pread(file.fileno(), _IDS, 0)
+        if len(head) < _IDS or not head.startswith(_INDEX_VERSION_2):
+            return True
+        counts = struct.unpack_from(">256L", head, len(_INDEX_VERSION_2))
+        first, last = counts[oid[0] - 1] if oid[0] else 0, counts[oid[0]]
+        size = (last - first) * len(oid)
+        ids = os.pread(file.fileno(), size, _IDS + first * len(oid))
+    return len(ids) < size or oid in ids
+
+
+def read_marks(store: Path) -> frozenset[str]:
+    """Return the commits of which workspaces are told that their history is still to come."""
+    try:
+        names = os.listdir(store / MARKS)
+    except OSError:
+        return frozenset()
+    return frozenset(name.partition("-")[0] for name in names if not name.startswith("."))
 
 
 def read_packs(store: Path) -> dict[str, int]:

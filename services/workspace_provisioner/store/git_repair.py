@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -84,7 +85,7 @@ class GitRepair:
         self._writer.bump_epoch(store)
         pins = read_pins(store)
         promises = [name for name in pins if name.startswith(KINDS)]
-        retired = f"{RETIRED}{int(self._clock.now().timestamp())}/"
+        retired = f"{RETIRED}{math.ceil(self._clock.now().timestamp())}/"
         kept = {f"{retired}{pins[name]}": pins[name] for name in promises if pins[name]}
         self._writer.pin(store, kept, promises)
         move_to_trash(store / "snapshots", self._layout.trash)

@@ -1,15 +1,16 @@
 """Joins packs, lets old snapshots go, deletes what nothing needs: alone with a store, and only by
 this service.
 
-What is no longer promised first becomes a retired pin, named after the second when that happened.
-Its objects stay until no workspace is left that was made before; so a workspace never loses what
-it borrows, whatever it has checked out meanwhile.
+What is no longer promised first becomes a retired pin, named after the first full second after
+that. Its objects stay until no workspace is left that borrows since before; so a workspace never
+loses what it borrows, whatever it has checked out meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -165,7 +166,7 @@ class GitUpkeep:
         }
         if not (old or broken or gone):
             return False
-        retired = f"{RETIRED}{int(now.timestamp())}/"
+        retired = f"{RETIRED}{math.ceil(now.timestamp())}/"
         self._writer.pin(store, {f"{retired}{oid}": oid for oid in gone.values() if oid}, gone)
         self._writer.drop([*old, *broken])
         return True

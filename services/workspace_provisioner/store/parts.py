@@ -10,11 +10,13 @@ from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.ports import Disk
 from workspace_provisioner.sources import ProjectKey
 from workspace_provisioner.store.admission import GitAdmission
 from workspace_provisioner.store.git_repair import GitRepair
 from workspace_provisioner.store.git_upkeep import GitUpkeep
+from workspace_provisioner.store.grown_trees import GrownTrees
 from workspace_provisioner.store.locks import StoreLocks
 from workspace_provisioner.store.quarantine import Intake
 from workspace_provisioner.store.states import StoreStates
@@ -30,6 +32,7 @@ def made_stores(
     git: Git,
     files: FileWork,
     content: GitContent,
+    readers: ObjectReaders,
     disk: Disk,
     clock: Clock,
     owners: Owners,
@@ -70,6 +73,7 @@ def made_stores(
         git=git,
         files=files,
         content=content,
+        grown=GrownTrees(files=files, content=content, readers=readers),
         intake=intake,
         clock=clock,
         owners=owners,

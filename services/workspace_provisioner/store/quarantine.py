@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from workspace_provisioner.disk.deletion import move_to_trash
@@ -32,10 +33,11 @@ from workspace_provisioner.git.complaints import (
 )
 from workspace_provisioner.git.content import GitContent
 from workspace_provisioner.git.directory import make_git_directory
-from workspace_provisioner.git.pack_caps import check_pack
+from workspace_provisioner.git.pack_objects import Found
 from workspace_provisioner.git.process import GitProcess
 from workspace_provisioner.sources import ProjectKey
 from workspace_provisioner.store.admission import write_shallow
+from workspace_provisioner.store.grown_trees import GrownTrees
 from workspace_provisioner.workspaces import Snapshot
 
 _COMPLAINT_BYTES = 16 * 1024
@@ -68,16 +70,20 @@ class GitQuarantine:
         git: Git,
         files: FileWork,
         content: GitContent,
+        grown: GrownTrees,
         intake: Intake,
         key: ProjectKey,
         name: str,
         shallow: tuple[str, ...],
-        admit: Callable[[Path, Snapshot], Awaitable[Snapshot]],
+        admit: Callable[
+            [Path, Snapshot, Mapping[str, str], Callable[[], Awaitable[None]]], Awaitable[Snapshot]
+        ],
     ) -> None:
         self._layout = layout
         self._git = git
         self._files = files
         self._content = content
+        self._grown = grown
         self._intake = intake
         self._key = key
         self._shallow = shallow
@@ -86,6 +92,7 @@ class GitQuarantine:
         self._path = layout.incoming / name
         self._size = 0
         self._waited = 0.0
+        self._objects: Mapping[str, Found] = {}
 
     async def open(self) -> None:
         """Make the directory."""
@@ -111,19 +118,24 @@ class GitQuarantine:
             return 0
         if len(head) <= _SMALL_PACK:
             # It is whole; git does not begin on a small pack that becomes a large one.
-            await self._files.run(
-                check_pack, head, self._content.caps, id_bytes=self._key.object_format.digits // 2
-            )
-        status, complaint = await self._index(head, chunks)
-        if status != 0:
-            raise self._refusal(status, complaint)
+            await self._content.check_small_pack(head, self._key.object_format)
+        indexed, read = await asyncio.gather(
+            self._index(head, chunks), self._read(head), return_exceptions=True
+        )
+        for each in (indexed, read):
+            if isinstance(each, BaseException):
+                raise each
         if head.startswith(_EMPTY_PACK):
             await self._files.run(_drop_packs, self._path / "objects/pack")
-        elif len(head) > _SMALL_PACK:
-            await self._content.check_objects(Place(self._path))
         return self._size
 
-    async def _index(self, head: bytes, chunks: AsyncIterator[bytes]) -> tuple[int, str]:
+    async def _read(self, head: bytes) -> None:
+        """Read a small pack here too, while git indexes it."""
+        if len(head) <= _SMALL_PACK:
+            lender = self._store if self._lenders() else None
+            self._objects = await self._grown.read(lender, self._key.object_format, head)
+
+    async def _index(self, head: bytes, chunks: AsyncIterator[bytes]) -> None:
         complaints = os.open(
             self._path / "complaints", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
@@ -131,8 +143,9 @@ class GitQuarantine:
             async with self._git.started(
                 "index-pack", "--stdin", "--fix-thin", f"--strict={FORGIVEN}",
                 f"--max-input-size={self._intake.pack_bytes}",
+                # Flushed while it is checked; see GitAdmission.
                 place=Place(
-                    self._path, alternates=self._lenders(), config={"core.fsync": "all"}
+                    self._path, alternates=self._lenders(), config={"core.fsync": "none"}
                 ),
                 complaints=complaints,
             ) as process:  # fmt: skip
@@ -142,8 +155,10 @@ class GitQuarantine:
                         await process.communicate()
                 except TimeoutError:
                     raise PackInvalid("git took too long to index it") from None
-                status = await process.wait()
-            return status, os.pread(complaints, _COMPLAINT_BYTES, 0).decode("utf-8", "replace")
+                status = await process.outcome()
+            if status != 0:
+                complaint = os.pread(complaints, _COMPLAINT_BYTES, 0)
+                raise self._refusal(status, complaint.decode("utf-8", "replace"))
         finally:
             os.close(complaints)
 
@@ -194,11 +209,28 @@ class GitQuarantine:
         return None
 
     async def admit(self, snapshot: Snapshot) -> Snapshot:
-        """Let the objects into the store once the trees that are wanted fit."""
-        place = Place(self._path, alternates=self._lenders())
-        for root in filter(None, (snapshot.commit, snapshot.changes_tree)):
-            await self._content.check_tree(place, root)
-        return await self._admit(self._path, snapshot)
+        """Let the objects into the store once they, and the trees that are wanted, fit."""
+        kinds = {oid: kind for oid, (kind, _) in self._objects.items()}
+        check = partial(self._check_content, snapshot)
+        return await self._admit(self._path, snapshot, kinds, check)
+
+    async def _check_content(self, snapshot: Snapshot) -> None:
+        lenders = self._lenders()
+        if self._objects and lenders:
+            await self._grown.fits(
+                self._store, self._key.object_format, self._objects, snapshot.commit
+            )
+        place = Place(self._path, alternates=lenders)
+        checks = [
+            self._content.check_tree(place, root)
+            for root in (snapshot.commit, snapshot.changes_tree)
+            if root
+        ]
+        if self._size > _SMALL_PACK:
+            checks.insert(0, self._content.check_objects(Place(self._path)))
+        for fault in await asyncio.gather(*checks, return_exceptions=True):
+            if isinstance(fault, BaseException):
+                raise fault
 
     def _refusal(self, status: int, complaint: str) -> Exception:
         limits = self._git.limits

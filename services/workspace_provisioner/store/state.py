@@ -16,9 +16,11 @@ from workspace_provisioner.store.files import (
     Stat,
     pack_sizes,
     read_epoch,
+    read_marks,
     read_packs,
     read_pins,
     read_records,
+    read_tags,
     stat_of,
 )
 from workspace_provisioner.workspaces import MissReason
@@ -62,6 +64,7 @@ class StoreState:
     unrecorded: frozenset[str]
     records: Mapping[Path, Record]
     promised_by: Mapping[str, Record]
+    tags: Mapping[str, str]
     is_doubtful: bool
     known: dict[str, str] = field(default_factory=dict)
 
@@ -120,15 +123,22 @@ def read_state(store: Path, before: StoreState | None) -> StoreState | None:
         tips=tips,
         trees=_pinned(pins, CHANGES) & trees,
         shallow=shallow,
-        alone=frozenset(alone),
+        alone=frozenset(alone) | read_marks(store),
         unpinned=frozenset(promised.keys() - pinned | (alone.keys() - shallow - promised.keys())),
         unrecorded=frozenset(pinned - promised.keys()),
         records=records,
         promised_by={**alone, **promised},
+        tags=_tags(store, before),
         is_doubtful=any(packs.get(name) != size for name, size in needed.items())
         or (not needed and bool(tips or shallow)),
         known=before.known if before is not None and is_grown else {},
     )
+
+
+def _tags(store: Path, before: StoreState | None) -> Mapping[str, str]:
+    """Return the tags, the same object while they are the same."""
+    tags = read_tags(store)
+    return before.tags if before is not None and before.tags == tags else tags
 
 
 def is_current(store: Path, state: StoreState) -> bool:

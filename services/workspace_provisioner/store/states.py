@@ -64,6 +64,11 @@ class StoreStates:
         state = self._states.get(store)
         return state if state is not None and is_current(store, state) else self._read(store)
 
+    def seen(self, key: ProjectKey) -> StoreState | None:
+        """Return the same as it was when somebody last looked, in any thread."""
+        store = self.store(key)
+        return self._states.get(store) or self._read(store)
+
     @asynccontextmanager
     async def alone(self, key: ProjectKey) -> AsyncIterator[None]:
         """Change a store's files, which are sound when the block begins; raises StoreLocked."""

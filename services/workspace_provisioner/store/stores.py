@@ -8,8 +8,9 @@ changes; until then answers come from memory.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -18,14 +19,16 @@ from chassis.clock import Clock
 from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.git.checkout import packed_tags
 from workspace_provisioner.git.command import Git, Place
 from workspace_provisioner.git.content import GitContent
 from workspace_provisioner.ports import Quarantine
 from workspace_provisioner.sources import ProjectKey, Tip
-from workspace_provisioner.stamps import StoreStamp
+from workspace_provisioner.stamps import PackedTags, StoreStamp
 from workspace_provisioner.store.admission import GitAdmission
-from workspace_provisioner.store.files import TIPS, read_records, read_tags
+from workspace_provisioner.store.files import TIPS, may_hold, read_records, read_tags
 from workspace_provisioner.store.git_repair import GitRepair
+from workspace_provisioner.store.grown_trees import GrownTrees
 from workspace_provisioner.store.quarantine import GitQuarantine, Intake
 from workspace_provisioner.store.state import StoreState, stamp_store, verify_stamp
 from workspace_provisioner.store.states import StoreStates
@@ -45,6 +48,7 @@ class GitStores:
         git: Git,
         files: FileWork,
         content: GitContent,
+        grown: GrownTrees,
         intake: Intake,
         clock: Clock,
         owners: Owners,
@@ -56,6 +60,7 @@ class GitStores:
         self._git = git
         self._files = files
         self._content = content
+        self._grown = grown
         self._intake = intake
         self._clock = clock
         self._owners = owners
@@ -63,6 +68,7 @@ class GitStores:
         self._repair = repair
         self._admission = admission
         self._newest: dict[ProjectKey, tuple[StoreState, tuple[str, ...]]] = {}
+        self._packed: dict[ProjectKey, tuple[Mapping[str, str], PackedTags]] = {}
         self._used: dict[ProjectKey, float] = {}
 
     async def holds(self, key: ProjectKey) -> bool:
@@ -77,17 +83,23 @@ class GitStores:
         return state is not None and tree in state.trees
 
     async def lack(self, key: ProjectKey, commit: str, *, again: bool = False) -> MissReason | None:
+        return (await self._look(key, commit, again=again))[0]
+
+    async def _look(
+        self, key: ProjectKey, commit: str, *, again: bool = False
+    ) -> tuple[MissReason | None, StoreState | None]:
+        """Say why a commit cannot be served, and what the store promised then."""
         state = await (self._states.read(key) if again else self._states.current(key))
         if state is not None and state.is_doubtful:
             if await self._repair.doubt(key):
-                return MissReason.MISSING_OBJECTS
+                return MissReason.MISSING_OBJECTS, state
             state = await self._states.current(key)
         if state is None:
-            return MissReason.NO_BASE
+            return MissReason.NO_BASE, None
         if not state.has(commit) and not await self._find(key, state, commit):
-            return state.lacking(commit)
-        await self._mark_used(key)
-        return None
+            return state.lacking(commit), state
+        await self.mark_used(key)
+        return None, state
 
     async def _find(self, key: ProjectKey, state: StoreState, commit: str) -> str:
         """Return the newest durable tip that reaches the commit, or nothing, and remember it."""
@@ -95,6 +107,8 @@ class GitStores:
             return commit if commit in state.tips else ""
         if commit in state.known:
             return state.known[commit]
+        if not await self._files.run(may_hold, self._states.store(key), commit):
+            return ""
         found = await self._git.run(
             "for-each-ref", "--sort=-committerdate", "--format=%(objectname)",
             f"--contains={commit}", TIPS,
@@ -113,7 +127,7 @@ class GitStores:
         found = await self._git.run("cat-file", "-t", oid, place=Place(self._states.store(key)))
         return found.output.strip() == b"commit"
 
-    async def _mark_used(self, key: ProjectKey) -> None:
+    async def mark_used(self, key: ProjectKey) -> None:
         """Let the store's own time say, to the hour, when it was last of use."""
         now = self._clock.now().timestamp()
         if now - self._used.get(key, 0.0) >= _MARK_USE_SECONDS:
@@ -137,10 +151,8 @@ class GitStores:
         return newest
 
     async def stamp(self, key: ProjectKey, commit: str) -> StoreStamp | None:
-        if await self.lack(key, commit) is not None:
-            return None
-        state = await self._states.current(key)
-        if state is None:
+        lacking, state = await self._look(key, commit)
+        if lacking is not None or state is None:
             return None
         pin = await self._find(key, state, commit) or (commit if commit in state.shallow else "")
         if not pin:
@@ -158,11 +170,20 @@ class GitStores:
         return state is not None and commit in state.shallow and not state.is_rooted(commit)
 
     async def tags(self, key: ProjectKey) -> tuple[Tip, ...]:
-        return await self._files.run(self.tags_now, key)
-
-    def tags_now(self, key: ProjectKey) -> tuple[Tip, ...]:
-        tags = read_tags(self._states.store(key))
+        tags = await self._files.run(read_tags, self._states.store(key))
         return tuple(Tip(ref, oid) for ref, oid in sorted(tags.items()))
+
+    def packed_tags(self, key: ProjectKey) -> PackedTags:
+        state = self._states.seen(key)
+        if state is None or not state.tags:
+            return PackedTags()
+        known = self._packed.get(key)
+        if known is not None and known[0] is state.tags:
+            return known[1]
+        text = packed_tags([Tip(ref, oid) for ref, oid in state.tags.items()])
+        packed = PackedTags(text, hashlib.sha256(text.encode()).hexdigest()[:16])
+        self._packed[key] = (state.tags, packed)
+        return packed
 
     async def doubt(self, key: ProjectKey) -> bool:
         return await self._repair.doubt(key)
@@ -176,6 +197,7 @@ class GitStores:
             git=self._git,
             files=self._files,
             content=self._content,
+            grown=self._grown,
             intake=self._intake,
             key=key,
             name=self._owners.own_name(),

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
+from workspace_provisioner.disk.layout import shallow_mark
 from workspace_provisioner.ports import Disk
 from workspace_provisioner.sources import ProjectKey
 from workspace_provisioner.store.files import read_epoch, read_packed, read_pins
@@ -53,6 +54,22 @@ class StoreWriter:
             "object_format": key.object_format,
         }
         self._disk.write_whole(store / "key", json.dumps(content).encode())
+
+    def mark_shallow(self, store: Path, commits: Iterable[str]) -> None:
+        """Tell workspaces that commits are there without their history."""
+        for commit in commits:
+            mark = shallow_mark(store, commit)
+            self._make(mark.parent)
+            # A draft of a file has a longer name than it, and that of a mark cannot be longer.
+            draft = mark.with_name(commit)
+            self._disk.write_whole(draft, f"{commit}\n".encode())
+            self._disk.rename(draft, mark)
+            self._disk.sync_directory(mark.parent)
+
+    def drop_marks(self, store: Path, commits: Iterable[str]) -> None:
+        """Tell workspaces that the history of commits is there."""
+        marks = [shallow_mark(store, commit) for commit in commits]
+        self.drop([*marks, *(mark.with_name(mark.name.partition("-")[0]) for mark in marks)])
 
     def record(self, store: Path, snapshot: Snapshot) -> None:
         """Write a snapshot's record."""

@@ -16,8 +16,8 @@ from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.git.checkout import CHANGES_PACK
 from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.git.pack_objects import Found, PackObjects, Unsuited
+from workspace_provisioner.git.tree_changes import TreeChanges, Written, compared, tree_of
 from workspace_provisioner.ports import CheckoutPlan
-from workspace_provisioner.trees.tree_changes import TreeChanges, Written, compared
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,14 +65,18 @@ class ChangeFiles:
             found = await self._readers.fetch(store, lacking) if lacking else {}
             return {**found, **{oid: own[oid] for oid in oids if oid in own}}
 
-        kind, content = there.get(plan.commit, ("", b""))
-        if kind != "commit" or not content.startswith(b"tree "):
-            raise Unsuited("the commit is lacking")
-        old = content[5 : 5 + object_format.digits].decode("ascii")
+        old = tree_of(there, plan.commit, object_format)
         return await compared(fetch, object_format, old, changes.tree)
 
 
 def _write_all(top: Path, changes: TreeChanges, baseline: Path, pack: bytes, layered: bool) -> None:
+    write_changes(top, changes, layered=layered)
+    baseline.mkdir(mode=0o700, exist_ok=True)
+    (baseline / CHANGES_PACK).write_bytes(pack)
+
+
+def write_changes(top: Path, changes: TreeChanges, *, layered: bool) -> None:
+    """Make one tree of another below `top`, or say in an upper layer what differs; blocking."""
     root = os.open(top, _DIRECTORY)
     try:
         places = _Places(root, layered=layered)
@@ -90,8 +94,6 @@ def _write_all(top: Path, changes: TreeChanges, baseline: Path, pack: bytes, lay
             places.close()
     finally:
         os.close(root)
-    baseline.mkdir(mode=0o700, exist_ok=True)
-    (baseline / CHANGES_PACK).write_bytes(pack)
 
 
 class _Places:

@@ -10,21 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
 
 from chassis.ids import is_id
-from workspace_provisioner.disk.deletion import empty_trash, move_to_trash
+from workspace_provisioner.disk.deletion import empty_trash, move_to_trash, take_away
 from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.layout import Layout, sync_directory
 from workspace_provisioner.disk.room import has_room
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import CheckoutFailed
-from workspace_provisioner.git.checkout import GitCheckouts
-from workspace_provisioner.git.command import Git, GitTimedOut, Place
+from workspace_provisioner.git.checkout import GitCheckouts, start_baseline
+from workspace_provisioner.git.command import LITERAL_PATHS, Git, GitTimedOut, Place
 from workspace_provisioner.git.object_readers import ObjectReaders
+from workspace_provisioner.keyed_locks import KeyedLocks
 from workspace_provisioner.ports import CheckoutPlan, ObjectsLacking, Taken
 from workspace_provisioner.sources import ProjectKey
 from workspace_provisioner.trees.layer_files import read_layer
@@ -32,6 +32,7 @@ from workspace_provisioner.trees.layer_stock import LayerStock
 from workspace_provisioner.trees.pool_files import PoolFiles
 from workspace_provisioner.trees.take import Takes
 from workspace_provisioner.trees.template_files import TemplateFiles
+from workspace_provisioner.trees.touched import TouchedPaths
 from workspace_provisioner.workspaces import Workspace
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ class GitTrees:
         self._takes = takes
         self._stock = stock
         self._readers = readers
+        self._viewing = KeyedLocks()
+        self._touched = TouchedPaths(layout=layout, git=git, files=files)
 
     @property
     def can_overlay(self) -> bool:
@@ -77,6 +80,14 @@ class GitTrees:
 
     async def take(self, plan: CheckoutPlan) -> Taken:
         return await self._takes.take(plan)
+
+    def take_ready(self, plan: CheckoutPlan) -> Taken | None:
+        """See Takes.take_ready."""
+        return self._takes.take_ready(plan)
+
+    def taken_ready(self, plan: CheckoutPlan) -> None:
+        """See Takes.taken_ready."""
+        self._takes.taken_ready(plan)
 
     async def refresh(self, key: ProjectKey) -> None:
         await self._templates.restamp(key)
@@ -92,7 +103,11 @@ class GitTrees:
             if not await self._pool.add(key, commit):
                 break
 
+    async def make_durable(self) -> None:
+        await self._templates.make_durable()
+
     async def collect(self) -> None:
+        await self._files.run(self._take_away_foreign)
         await self._templates.collect()
         await self._pool.collect()
 
@@ -102,13 +117,13 @@ class GitTrees:
         await self._readers.close()
 
     async def discard(self, workspace_id: str) -> None:
-        await self._files.run(self._discard, workspace_id)
+        await self._files.run(self.discard_now, workspace_id)
 
     async def count_changes(self, workspace: Workspace) -> int | None:
         try:
             async with asyncio.timeout(_COUNT_SECONDS):
                 untouched = await self.is_untouched(workspace)
-                count = 0 if untouched else await self._count(await self.view(workspace))
+                count = 0 if untouched else await self._count(workspace)
         except (TimeoutError, GitTimedOut, OSError, CheckoutFailed, ObjectsLacking):
             count = None
         if count is None:
@@ -138,11 +153,13 @@ class GitTrees:
         tree = self._layout.trees / workspace.workspace_id
         baseline = self._layout.baselines / workspace.workspace_id
         layer = await self._files.run(read_layer, self._layout.layers / workspace.workspace_id)
-        if layer is not None:
-            await self._files.run(_start_baseline, layer.template / "baseline/index", baseline)
-        place = await self._checkouts.complete_baseline(
-            baseline, workspace.key, workspace.commit, workspace.changes_tree
-        )
+        async with self._viewing.hold(workspace.workspace_id):
+            if layer is not None:
+                index = layer.template / "baseline/index"
+                await self._files.run(start_baseline, index, baseline)
+            place = await self._checkouts.complete_baseline(
+                baseline, workspace.key, workspace.commit, workspace.changes_tree
+            )
         return replace(
             place,
             work_tree=tree,
@@ -150,12 +167,17 @@ class GitTrees:
             overlay=layer.readable(tree) if layer else None,
         )
 
-    async def _count(self, place: Place) -> int | None:
+    async def _count(self, workspace: Workspace) -> int | None:
         """Count while git prints: the sandbox decides how many files there are."""
+        place = await self.view(workspace)
+        tree = workspace.changes_tree or workspace.commit
+        paths = await self._touched.find(workspace, place, tree)
+        if paths is not None and not paths:
+            return 0
         async with self._git.started(
             "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all",
-            "--ignore-submodules=all",
-            place=place,
+            "--ignore-submodules=all", "--", *(paths or ()),
+            place=replace(place, variables={**place.variables, **LITERAL_PATHS}),
             complaints=asyncio.subprocess.DEVNULL,
         ) as process:  # fmt: skip
             assert process.stdout is not None  # noqa: S101 - it was asked for
@@ -198,8 +220,10 @@ class GitTrees:
         found = os.statvfs(self._layout.root)
         return found.f_bavail * found.f_frsize
 
-    def _discard(self, workspace_id: str) -> None:
-        """Move everything that there is; only then say what could not be moved."""
+    def discard_now(self, workspace_id: str) -> None:
+        """Do the same at once, in any thread: move everything that there is, and only then say what
+        could not be moved.
+        """
         failed: OSError | None = None
         for parent in (self._layout.trees, self._layout.layers, self._layout.baselines):
             try:
@@ -215,11 +239,23 @@ class GitTrees:
             for name in os.listdir(parent):
                 if self._owners.left_behind(name):
                     move_to_trash(parent / name, self._layout.trash)
+        self._take_away_foreign()
         self._templates.sweep()
         self._pool.sweep()
         if self.can_overlay:
             self._stock.fill()
         sync_directory(self._layout.trees)
+
+    def _take_away_foreign(self) -> None:
+        """Take away what a program made beside its workspace (`git worktree add ../x`): no
+        provisioner puts anything there but whole workspaces, by their ids.
+        """
+        for name in os.listdir(self._layout.trees):
+            if not is_id("wsp", name):
+                try:
+                    take_away(name, self._layout.trees, self._layout.trash)
+                except OSError as error:
+                    log.warning("foreign entry not taken away", extra={"cause": str(error)})
 
     def _is_whole(self, workspace_id: str) -> bool:
         """Say whether all is there of a workspace that is laid over a template."""
@@ -229,13 +265,3 @@ class GitTrees:
 
 def _workspaces(directory: Path) -> list[str]:
     return [name for name in os.listdir(directory) if is_id("wsp", name)]
-
-
-def _start_baseline(index: Path, baseline: Path) -> None:
-    """Take the template's index along, once; an interrupted copy is made again."""
-    if (baseline / "index").exists():
-        return
-    baseline.mkdir(mode=0o700, exist_ok=True)
-    draft = baseline / "index.copied"
-    shutil.copy2(index, draft)
-    draft.rename(baseline / "index")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.git.command import OverlayMount
+from workspace_provisioner.stamps import PackedTags
 
 _MOUNT = "mount.json"
 _BLANK = (
@@ -38,19 +39,22 @@ def make_blank(top: Path) -> None:
 
 def fill_blank(top: Path, lower: Sequence[Path], commit: str, branch: str) -> None:
     """Say in a blank what it is laid over, and put HEAD on `branch` at `commit`; blocking."""
-    if not os.path.isdir(f"{top}/tree"):
-        make_blank(top)
-    write_head(f"{top}/layer/upper/.git", commit, branch)
     text = json.dumps({"lower": [str(path) for path in lower]})
-    _write(f"{top}/layer/{_MOUNT}", text)
+    try:
+        _write(f"{top}/layer/{_MOUNT}", text)
+    except FileNotFoundError:
+        make_blank(top)
+        _write(f"{top}/layer/{_MOUNT}", text)
+    write_head(f"{top}/layer/upper/.git", commit, branch)
 
 
-def complete_history(git_dir: str | Path, *, layered: bool, packed_refs: str) -> None:
-    """Let a git directory made from a shallow commit show the whole history, which the store has
-    by now, and the tags that came with it.
-    """
-    if packed_refs:
-        _write(f"{os.fspath(git_dir)}/packed-refs", packed_refs)
+def write_tags(git_dir: str | Path, tags: PackedTags) -> None:
+    """Let a git directory that nobody else sees yet show these tags and no others."""
+    _write(f"{os.fspath(git_dir)}/packed-refs", tags.text or "# pack-refs with: sorted \n")
+
+
+def complete_history(git_dir: str | Path, *, layered: bool) -> None:
+    """Take the link of a shallow commit away whose history the store has by now."""
     path = f"{os.fspath(git_dir)}/shallow"
     if layered:
         os.mknod(path, stat.S_IFCHR)
@@ -65,9 +69,11 @@ def write_head(git_dir: str | Path, commit: str, branch: str) -> None:
     top = os.fspath(git_dir)
     if branch:
         ref = f"{top}/refs/heads/{branch}"
-        if "/" in branch or not os.path.isdir(f"{top}/refs/heads"):
+        try:
+            _write(ref, f"{commit}\n")
+        except FileNotFoundError:
             os.makedirs(os.path.dirname(ref), 0o755, exist_ok=True)
-        _write(ref, f"{commit}\n")
+            _write(ref, f"{commit}\n")
         _write(f"{top}/HEAD", f"ref: refs/heads/{branch}\n")
     else:
         _write(f"{top}/HEAD", f"{commit}\n")

@@ -92,6 +92,7 @@ class PoolFiles:
             return False
         staged = self._layout.staging / self._owners.own_name()
         try:
+            tags = self._stores.packed_tags(key)
             contents = await self._checkouts.make(staged, key, commit, idle=True)
             template = Template(
                 template_id=template_id(key, commit),
@@ -106,6 +107,7 @@ class PoolFiles:
                 size=contents.size,
                 made_at=time.time(),
                 grafted=stamp.shallow,
+                tags=tags.digest,
                 stamp=stamp,
             )
             await self._files.run(self._publish, staged, template)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workspace_provisioner.branches import checked_ref
@@ -33,16 +34,19 @@ class Head:
 
 
 class GitRefs:
-    """The refs below a workspace's top directory."""
+    """The refs of a git directory below a workspace's top directory."""
 
-    def __init__(self, *, top: View, object_format: ObjectFormat) -> None:
+    def __init__(
+        self, *, top: View, object_format: ObjectFormat, git_dir: Sequence[str] = (".git",)
+    ) -> None:
         self._top = top
+        self._git_dir = tuple(git_dir)
         self._object_id = re.compile(rf"[0-9a-f]{{{object_format.digits}}}")
         self._packed: dict[str, str] | None = None
 
     def head(self) -> Head:
         """Return what HEAD says; raises RefsUnreadable."""
-        content = self._top.read((".git", "HEAD"), _REF_BYTES)
+        content = self._top.read((*self._git_dir, "HEAD"), _REF_BYTES)
         if content is None:
             raise RefsUnreadable("there is no HEAD")
         text = _text(content)
@@ -59,7 +63,7 @@ class GitRefs:
                 checked_ref(ref)
             except FieldInvalid as error:
                 raise RefsUnreadable("a ref has no valid name") from error
-            content = self._top.read((".git", *ref.split("/")), _REF_BYTES)
+            content = self._top.read((*self._git_dir, *ref.split("/")), _REF_BYTES)
             if content is None:
                 return self.packed().get(ref, "")
             text = _text(content)
@@ -79,7 +83,7 @@ class GitRefs:
     def packed(self) -> dict[str, str]:
         """Return what `packed-refs` holds."""
         if self._packed is None:
-            content = self._top.read((".git", "packed-refs"), _PACKED_BYTES)
+            content = self._top.read((*self._git_dir, "packed-refs"), _PACKED_BYTES)
             self._packed = self._parsed(content or b"")
         return self._packed
 
@@ -97,7 +101,7 @@ class GitRefs:
         pending = [prefix]
         while pending:
             name = pending.pop()
-            with self._top.below((".git", *name.split("/"))) as view:
+            with self._top.below((*self._git_dir, *name.split("/"))) as view:
                 if view is None:
                     continue
                 for child, descriptor in view.entries().items():

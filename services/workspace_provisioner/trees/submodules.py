@@ -39,6 +39,8 @@ _ENTRY = re.compile(rb"(?P<mode>[0-7]{6}) [a-z]+ (?P<oid>[0-9a-f]+)\t(?P<path>.+
 _REGULAR, _GITLINK = (b"100644", b"100755", b"100664"), b"160000"
 _LONGEST_NAME = 200
 _MOST_DECLARED = 1000
+_PATHS_AT_ONCE = 64
+"""Of up to 4,000 bytes: they fit on one command line that the wall takes."""
 _UNSYNCED = {"core.fsync": "none", "index.version": "2", "core.checkStat": "minimal"}
 
 
@@ -104,14 +106,16 @@ class GitSubmodules:
     ) -> dict[str, tuple[bytes, str]]:
         """Return mode and object id of those paths that a commit has."""
         place = Place(self._layout.store(key))
-        listed = await self._output(
-            "ls-tree", "-z", "--full-tree", commit, "--", *paths, place=place
-        )
         found = {}
-        for line in listed.split(b"\0"):
-            entry = _ENTRY.fullmatch(line)
-            if entry is not None:
-                found[os.fsdecode(entry["path"])] = (entry["mode"], entry["oid"].decode("ascii"))
+        for start in range(0, len(paths), _PATHS_AT_ONCE):
+            some = paths[start : start + _PATHS_AT_ONCE]
+            listed = await self._output(
+                "ls-tree", "-z", "--full-tree", commit, "--", *some, place=place
+            )
+            for line in listed.split(b"\0"):
+                if entry := _ENTRY.fullmatch(line):
+                    oid = entry["oid"].decode("ascii")
+                    found[os.fsdecode(entry["path"])] = (entry["mode"], oid)
         return found
 
     async def _output(self, *arguments: str, place: Place) -> bytes:
@@ -138,7 +142,7 @@ class GitSubmodules:
         names: tuple[str, ...],
         submodules: Sequence[tuple[Submodule, Origin]],
     ) -> None:
-        git_dir = self._top(workspace_id) / _git_dir(names)
+        git_dir = self._top(workspace_id) / submodule_git_dir(names)
         lines = [_config(key.object_format, path, names).rstrip("\n")]
         for submodule, origin in submodules:
             lines += [
@@ -155,11 +159,11 @@ class GitSubmodules:
         self, workspace_id: str, key: ProjectKey, commit: str, path: str, names: tuple[str, ...]
     ) -> tuple[Path, Path]:
         top = self._top(workspace_id)
-        root, git_dir = top / path, top / _git_dir(names)
+        root, git_dir = top / path, top / submodule_git_dir(names)
         _make_beneath(top, path)
         if os.listdir(root):
             raise FileExistsError(path)
-        _make_beneath(top, os.path.dirname(_git_dir(names)))
+        _make_beneath(top, os.path.dirname(submodule_git_dir(names)))
         make_git_directory(
             git_dir,
             object_format=key.object_format,
@@ -168,12 +172,12 @@ class GitSubmodules:
             commit=commit,
         )
         (git_dir / "config").write_text(_config(key.object_format, path, names), encoding="utf-8")
-        link = os.path.relpath(_git_dir(names), path)
+        link = os.path.relpath(submodule_git_dir(names), path)
         (root / ".git").write_text(f"gitdir: {link}\n", encoding="utf-8")
         return root, git_dir
 
 
-def _git_dir(names: Sequence[str]) -> str:
+def submodule_git_dir(names: Sequence[str]) -> str:
     """Return the git directory of a submodule; a name is one directory, so that none can lie
     inside another's.
     """
@@ -190,7 +194,7 @@ def _directory_name(name: str) -> str:
 def _config(object_format: ObjectFormat, path: str, names: Sequence[str]) -> str:
     text = git_config(object_format, bare=False)
     if names:
-        text += f"[core]\n\tworktree = {_quoted(os.path.relpath(path, _git_dir(names)))}\n"
+        text += f"[core]\n\tworktree = {_quoted(os.path.relpath(path, submodule_git_dir(names)))}\n"
     return text
 
 

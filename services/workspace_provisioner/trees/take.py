@@ -15,7 +15,7 @@ from workspace_provisioner.disk.deletion import move_to_trash
 from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
-from workspace_provisioner.git.checkout import GitCheckouts, packed_tags
+from workspace_provisioner.git.checkout import GitCheckouts
 from workspace_provisioner.git.index import Contents
 from workspace_provisioner.ports import CheckoutPlan, Drifted, Stores, Taken
 from workspace_provisioner.templates import Template, template_id
@@ -26,6 +26,7 @@ from workspace_provisioner.trees.layer_files import (
     fill_blank,
     read_layer,
     write_head,
+    write_tags,
 )
 from workspace_provisioner.trees.layer_stock import LayerStock
 from workspace_provisioner.trees.pool_files import PoolFiles
@@ -116,6 +117,31 @@ class Takes:
             if not placed:
                 await self._files.run(move_to_trash, staged, self._layout.trash)
 
+    def take_ready(self, plan: CheckoutPlan) -> Taken | None:
+        """Lay a workspace without changes over the template that is ready: no git, nothing that
+        grows with the repository. Blocking.
+
+        None when there is none, or not any more, or something is wrong with it; nothing stays then.
+        """
+        blank = self._stock.take()
+        taken = None
+        try:
+            found = self._lay_out(plan, blank)
+            if found is not None and not found.holds.submodules_fault:
+                taken = self._publish(plan, found)
+        except (_Dropped, Drifted):
+            return None
+        finally:
+            if taken is None:
+                self._take_back(plan.workspace_id)
+                move_to_trash(blank, self._layout.trash)
+        return taken
+
+    def taken_ready(self, plan: CheckoutPlan) -> None:
+        """Let more be prepared after `take_ready`."""
+        if self._stock.is_low:
+            self._on_layer(plan)
+
     async def _take_over_template(self, plan: CheckoutPlan) -> Taken | None:
         blank = self._stock.take()
         taken = None
@@ -130,12 +156,6 @@ class Takes:
 
     async def _take_layer(self, plan: CheckoutPlan, staged: Path) -> Taken | None:
         """Lay a layer over the commit's template, which is made when there is none."""
-        if plan.changes is None:
-            taken = await self._files.run(self._take_clean, plan, staged)
-            if taken is not None:
-                if self._stock.is_low:
-                    self._on_layer(plan)
-                return taken
         found = await self._files.run(self._lay_out, plan, staged)
         if found is None:
             await self._templates.make(plan.key, plan.commit, idle=False)
@@ -146,23 +166,16 @@ class Takes:
         await self._apply(plan, found)
         return await self._files.run(self._publish, plan, found)
 
-    def _take_clean(self, plan: CheckoutPlan, staged: Path) -> Taken | None:
-        """The warm path, in one piece: no git, nothing that grows with the repository."""
-        found = self._lay_out(plan, staged)
-        return self._publish(plan, found) if found is not None else None
-
     def _lay_out(self, plan: CheckoutPlan, staged: Path) -> _Staged | None:
         template = self._templates.read(template_id(plan.key, plan.commit))
         if template is None:
             return None
         self._verify(template)
         fill_blank(staged, self._templates.lower(template), plan.commit, plan.branch)
+        git_dir = staged / "layer/upper/.git"
+        self._bring_tags(template, git_dir)
         if template.grafted and not template.stamp.shallow:
-            complete_history(
-                staged / "layer/upper/.git",
-                layered=True,
-                packed_refs=packed_tags(self._stores.tags_now(plan.key)),
-            )
+            complete_history(git_dir, layered=True)
         rung = Rung.OVERLAY_DELTA if template.base else Rung.OVERLAY
         return _Staged(staged, rung, template, template)
 
@@ -173,19 +186,17 @@ class Takes:
         template = await self._files.run(self._pool.take, key, commit, staged)
         if template is not None:
             self._verify(template)
+            await self._files.run(self._bring_tags, template, staged / "tree/.git")
             if template.grafted and not await self._stores.is_shallow(key, commit):
-                complete_history(
-                    staged / "tree/.git",
-                    layered=False,
-                    packed_refs=packed_tags(await self._stores.tags(key)),
-                )
+                complete_history(staged / "tree/.git", layered=False)
             found = _Staged(staged, Rung.POOL, template, template)
         else:
             rung = Rung.POOL_ADVANCED
             shallow = await self._stores.is_shallow(key, commit)
             other = None if shallow else await self._files.run(self._pool.take_other, key, staged)
-            if other is not None and not other.grafted:
+            if other is not None and await self._can_advance(other, commit):
                 contents = await self._checkouts.advance(staged, key, other.commit, commit)
+                await self._files.run(self._bring_tags, other, staged / "tree/.git")
             else:
                 await self._files.run(move_to_trash, staged, self._layout.trash)
                 rung = Rung.CHECKOUT
@@ -193,6 +204,17 @@ class Takes:
             found = _Staged(staged, rung, None, contents)
         await self._files.run(write_head, staged / "tree/.git", commit, plan.branch)
         return found
+
+    async def _can_advance(self, other: Template, commit: str) -> bool:
+        if other.grafted:
+            return False
+        return await self._checkouts.differing(other.key, other.commit, commit) is not None
+
+    def _bring_tags(self, template: Template, git_dir: Path) -> None:
+        """Show the tags that came since something was prepared."""
+        tags = self._stores.packed_tags(template.key)
+        if tags.digest != template.tags:
+            write_tags(git_dir, tags)
 
     async def _apply(self, plan: CheckoutPlan, found: _Staged) -> None:
         changes, layer = plan.changes, found.layer
@@ -236,11 +258,11 @@ class Takes:
             has_submodules = has_submodules or os.path.lexists(top / ".gitmodules")
         if plan.changes is not None or not layered:
             self._move(staged / "baseline", self._layout.baselines / workspace_id)
-        self._stock.put_back(staged)
         if found.template is not None:
             self._verify(found.template)
             if layered and not self._templates.keep(found.template):
                 raise _Dropped
+        self._stock.put_back(staged)  # last, as it is thrown away when this fails
         return Taken(found.rung, has_submodules, holds.submodules_fault, holds.lfs_pointers)
 
     def _take_back(self, workspace_id: str) -> None:

@@ -18,18 +18,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from workspace_provisioner.disk.deletion import move_to_trash
-from workspace_provisioner.disk.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.file_disk import boot_id
 from workspace_provisioner.disk.host_root import Owners
-from workspace_provisioner.disk.layout import Layout, write_whole
+from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.room import has_room
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import CheckoutFailed
 from workspace_provisioner.git.checkout import GitCheckouts, packed_tags, settled
 from workspace_provisioner.git.command import OverlayMount
 from workspace_provisioner.git.index import Contents
-from workspace_provisioner.ports import ObjectsLacking, Stores
+from workspace_provisioner.git.tree_changes import TreeChanges
+from workspace_provisioner.ports import Disk, ObjectsLacking, Stores
 from workspace_provisioner.sources import ProjectKey
 from workspace_provisioner.templates import Template, family, template_id
+from workspace_provisioner.trees.delta_files import DeltaFiles
 from workspace_provisioner.trees.layer_files import used_templates
 from workspace_provisioner.trees.template_records import READY, read_ready, ready_text
 
@@ -53,16 +55,20 @@ class TemplateFiles:
         self,
         *,
         layout: Layout,
+        disk: Disk,
         files: FileWork,
         stores: Stores,
         checkouts: GitCheckouts,
+        deltas: DeltaFiles,
         owners: Owners,
         overlay: bool,
     ) -> None:
         self._layout = layout
+        self._disk = disk
         self._files = files
         self._stores = stores
         self._checkouts = checkouts
+        self._deltas = deltas
         self._owners = owners
         self._overlay = overlay
         self._boot = boot_id()
@@ -148,10 +154,13 @@ class TemplateFiles:
             stamp = await self._stores.stamp(key, commit)
             if stamp is None:
                 raise ObjectsLacking
-            base = await self._base(key, commit)
-            if base is not None:
-                contents = await self._make_delta(staged, key, base, commit, idle=idle)
+            tags = self._stores.packed_tags(key)
+            base = None if stamp.shallow else await self._base(key)
+            changes = await self._deltas.changes(key, base, commit) if base else None
+            if base is not None and await self._is_near(base, commit, changes):
+                contents = await self._make_delta(staged, base, commit, changes, idle=idle)
             else:
+                base = None
                 contents = await self._checkouts.make(staged, key, commit, idle=idle)
             template = Template(
                 template_id=template_id(key, commit),
@@ -166,25 +175,42 @@ class TemplateFiles:
                 size=contents.size,
                 made_at=time.time(),
                 grafted=stamp.shallow,
+                tags=tags.digest,
                 stamp=stamp,
             )
             return await self._files.run(self._publish, staged, template)
         finally:
             await self._files.run(move_to_trash, staged, self._layout.trash)
 
-    async def _base(self, key: ProjectKey, commit: str) -> Template | None:
-        """Choose the newest full checkout of the project that is near enough for a delta."""
-        if not self._overlay or await self._stores.is_shallow(key, commit):
+    async def _base(self, key: ProjectKey) -> Template | None:
+        """Return the newest full checkout of the project, if there can be a delta over it."""
+        if not self._overlay:
             return None
         full = [each for each in await self._files.run(self._of, key) if not each.base]
-        if not full or full[0].grafted:
-            return None
-        differing = await self._checkouts.differing(key, full[0].commit, commit)
-        return full[0] if differing * _LARGEST_DELTA <= full[0].files else None
+        return full[0] if full and not full[0].grafted else None
+
+    async def _is_near(self, base: Template, commit: str, changes: TreeChanges | None) -> bool:
+        differing: int | None
+        if changes is not None:
+            differing = len(changes.written) + len(changes.gone)
+        else:
+            differing = await self._checkouts.differing(base.key, base.commit, commit)
+        return differing is not None and differing * _LARGEST_DELTA <= base.files
 
     async def _make_delta(
-        self, staged: Path, key: ProjectKey, base: Template, commit: str, *, idle: bool
+        self,
+        staged: Path,
+        base: Template,
+        commit: str,
+        changes: TreeChanges | None,
+        *,
+        idle: bool,
     ) -> Contents:
+        key = base.key
+        tags = packed_tags(await self._stores.tags(key))
+        await self._files.run(_lay_out_delta, staged, commit, tags)
+        if changes is not None:
+            return await self._deltas.write(staged, key, base, changes)
         below = self._layout.templates / base.template_id
         mount = OverlayMount(
             lower=(below / "tree",),
@@ -192,8 +218,7 @@ class TemplateFiles:
             upper=staged / "layer",
             work=staged / "work",
         )
-        tags = packed_tags(await self._stores.tags(key))
-        await self._files.run(_lay_out_delta, staged, commit, tags)
+        await self._files.run(_lay_out_mount, staged)
         await self._checkouts.advance_layer(key, mount, base.commit, commit, idle=idle)
         return await self._files.run(
             _settled_delta, staged, below / "tree", key, self._layout.trash
@@ -224,10 +249,10 @@ class TemplateFiles:
         await self._files.run(self._make_durable)
 
     def _make_durable(self) -> None:
-        fresh = [found for found in self._all() if found[1]]
+        fresh = [found for found in self._all() if found[1] == self._boot]
         if not fresh:
             return
-        FileDisk().sync_all(self._layout.templates)
+        self._disk.sync_all(self._layout.templates)
         for template, _ in fresh:
             self._rewrite(template, "")
 
@@ -263,13 +288,19 @@ class TemplateFiles:
                     self._drop(each.template_id)
 
     def sweep(self) -> None:
-        """Put right what a killed process left half dropped; blocking, at start."""
-        for name in self._names():
-            path = self._layout.templates / name
-            if (path / RETIRED).exists():
-                self._finish_drop(path)
-            elif (found := read_ready(path)) is None or found[1] not in ("", self._boot):
-                move_to_trash(path, self._layout.trash)
+        """Put right what a killed process left half dropped, and take away what a power cut may
+        have torn and nobody uses; blocking, at start.
+        """
+        with self._locked():
+            used = used_templates(self._layout)
+            for name in self._names():
+                path = self._layout.templates / name
+                if (path / RETIRED).exists():
+                    self._finish_drop(path)
+                    continue
+                found = read_ready(path)
+                if name not in used and (found is None or found[1] not in ("", self._boot)):
+                    move_to_trash(path, self._layout.trash)
 
     def _drop(self, identity: str) -> None:
         path = self._layout.templates / identity
@@ -305,7 +336,7 @@ class TemplateFiles:
             found = read_ready(path)
             if found is not None:
                 said = found[1] if boot is None else boot
-                write_whole(path / READY, ready_text(template, said), durably=True)
+                self._disk.write_whole(path / READY, ready_text(template, said))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -339,12 +370,17 @@ def _made_at(template: Template) -> float:
 
 def _lay_out_delta(staged: Path, commit: str, packed_tags: str) -> None:
     staged.mkdir(mode=0o700)
-    for name in ("layer", "layer/.git", "work", "seen"):
+    for name in ("layer", "layer/.git"):
         (staged / name).mkdir(mode=0o755)
     (staged / "baseline").mkdir(mode=0o700)
     (staged / "layer/.git/HEAD").write_text(f"{commit}\n")
     if packed_tags:
         (staged / "layer/.git/packed-refs").write_text(packed_tags)
+
+
+def _lay_out_mount(staged: Path) -> None:
+    for name in ("work", "seen"):
+        (staged / name).mkdir(mode=0o755)
 
 
 def _settled_delta(staged: Path, below: Path, key: ProjectKey, trash: Path) -> Contents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.stamps import StampRecord, stamp_of, stamp_record
@@ -32,6 +32,7 @@ class TemplateRecord(TypedDict):
     size: int
     made_at: float
     grafted: bool
+    tags: NotRequired[str]
     stamp: StampRecord
     boot: str
 
@@ -54,6 +55,7 @@ def ready_text(template: Template, boot: str) -> bytes:
         size=template.size,
         made_at=template.made_at,
         grafted=template.grafted,
+        tags=template.tags,
         stamp=stamp_record(template.stamp),
         boot=boot,
     )
@@ -78,6 +80,7 @@ def read_ready(directory: Path) -> tuple[Template, str] | None:
             size=record["size"],
             made_at=record["made_at"],
             grafted=record["grafted"],
+            tags=record.get("tags", ""),
             stamp=stamp_of(record["stamp"]),
         )
         return template, record["boot"]

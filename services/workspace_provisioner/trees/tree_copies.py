@@ -1,5 +1,8 @@
 """Copies the files of a workspace while its sandbox may still write them: nothing is followed, and
 what is neither file, directory nor symbolic link is left out.
+
+Git writes objects before what names them, so what names them is copied first: a copy of a git
+directory in which git goes on has all that its refs and its index reach.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable
 
+from workspace_provisioner.git.checkout import CHANGES_PACK
 from workspace_provisioner.trees.layer_views import View, is_whiteout, open_file
 from workspace_provisioner.workspace_errors import ForkFailed
 
@@ -20,6 +24,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # No set-user-id or set-group-id: the copy may get another owner.
 _MODE = 0o1777
+# A ref goes from its own file into `packed-refs`, an object from its own file into a pack.
+_LAST_IN_GIT = {"refs": 1, "packed-refs": 2, "objects": 3, "modules": 4, "pack": 5}
+# A baseline's changes go when its index and its objects have them.
+_FIRST = (".git", CHANGES_PACK)
+_MOST_LISTINGS = 20
 
 
 class TreeCopy:
@@ -42,12 +51,18 @@ class TreeCopy:
     def _directory(self, view: View, target: int, *, in_git: bool, depth: int) -> None:
         if depth > _DEEPEST:
             raise ForkFailed("its directories are nested too deeply")
-        for name, descriptor in self._entries(view).items():
+        entries = self._entries(view)
+        if in_git:
+            order = sorted(entries, key=lambda name: _LAST_IN_GIT.get(name, 0))
+        else:
+            order = sorted(entries, key=lambda name: name not in _FIRST)
+        for name in order:
+            descriptor = entries[name]
             self._goes_on()
             found = view.look(name, descriptor)
             if found is None:
                 continue
-            inside = in_git or (depth == 0 and name == ".git")
+            inside = in_git or name == ".git"
             if stat.S_ISDIR(found.st_mode):
                 self._subdirectory(view, name, target, in_git=inside, depth=depth)
             elif stat.S_ISREG(found.st_mode):
@@ -75,12 +90,35 @@ class TreeCopy:
             os.mkdir(name, 0o700, dir_fd=target)
             copied = os.open(name, _DIRECTORY, dir_fd=target)
             try:
-                self._directory(below, copied, in_git=in_git, depth=depth + 1)
+                if in_git and name == "pack":
+                    self._packs(below, copied)
+                else:
+                    self._directory(below, copied, in_git=in_git, depth=depth + 1)
                 self._marks(below.descriptors[0], copied)
             finally:
                 os.close(copied)
         finally:
             below.close()
+
+    def _packs(self, view: View, target: int) -> None:
+        """Copy packs until there are no others: one that is replaced is gone when its turn comes,
+        and the one that has its objects is there by then.
+        """
+        seen: set[str] = set()
+        for _ in range(_MOST_LISTINGS):
+            entries = self._entries(view)
+            fresh = entries.keys() - seen
+            if not fresh:
+                return
+            for name in sorted(fresh):
+                self._goes_on()
+                found = view.look(name, entries[name])
+                if found is not None and stat.S_ISREG(found.st_mode):
+                    self._file(name, entries[name], target)
+                elif found is not None and self._layer and is_whiteout(found):
+                    os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=target)
+            seen |= fresh
+        raise ForkFailed("its packs change all the time")
 
     def _file(self, name: str, directory: int, target: int) -> None:
         source = open_file(name, directory)

@@ -10,9 +10,10 @@ from workspace_provisioner.git.checkout import GitCheckouts
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.git.content import GitContent
 from workspace_provisioner.git.object_readers import ObjectReaders
-from workspace_provisioner.ports import CheckoutPlan, Stores
+from workspace_provisioner.ports import CheckoutPlan, Disk, Stores
 from workspace_provisioner.preparations import Preparations
 from workspace_provisioner.trees.change_files import ChangeFiles
+from workspace_provisioner.trees.delta_files import DeltaFiles
 from workspace_provisioner.trees.git_trees import GitTrees
 from workspace_provisioner.trees.layer_stock import LayerStock
 from workspace_provisioner.trees.pool_files import PoolFiles
@@ -27,6 +28,8 @@ def opened_trees(
     files: FileWork,
     slow: FileWork,
     content: GitContent,
+    readers: ObjectReaders,
+    disk: Disk,
     stores: Stores,
     owners: Owners,
     clock: Clock,
@@ -38,16 +41,17 @@ def opened_trees(
     checkouts = GitCheckouts(layout=layout, git=git, files=slow, content=content, stores=stores)
     templates = TemplateFiles(
         layout=layout,
+        disk=disk,
         files=slow,
         stores=stores,
         checkouts=checkouts,
+        deltas=DeltaFiles(layout=layout, files=slow, content=content, readers=readers),
         owners=owners,
         overlay=overlay,
     )
     pool = PoolFiles(layout=layout, files=slow, stores=stores, checkouts=checkouts, owners=owners)
 
     stock = LayerStock(layout=layout, owners=owners)
-    readers = ObjectReaders(git=git)
 
     def demand(plan: CheckoutPlan) -> None:
         preparations.taken(plan)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENTRIES_BETWEEN_LOOKS = 256
+_ATTEMPTS = 3
+_NAMING = frozenset(("HEAD", "index", "packed-refs"))
+_MOST_MARKS = 10_000
 
 
 class CopyStopped(Exception):
@@ -78,18 +82,9 @@ class WorkspaceCopies:
         staged.mkdir(mode=0o700)
         copy = _Watched(self._layout.root, self._reserve_bytes, stop)
         layer = read_layer(self._layout.layers / source_id)
+        below: Sequence[Path] = layer.lower if layer is not None and overlay else ()
         try:
-            if layer is None:
-                tree = self._layout.trees / source_id
-                self._copy_layers([tree], staged / "tree", copy, layer=False)
-                below: Sequence[Path] = ()
-            elif overlay:
-                self._copy_own_layer(layer, staged, copy)
-                below = layer.lower
-            else:
-                layers = [layer.upper, *layer.lower]
-                self._copy_layers(layers, staged / "tree", copy, layer=False)
-                below = ()
+            self._copy_of_one_moment(layer, source_id, staged, copy, overlay=overlay)
             top = staged / ("tree" if layer is None or not overlay else "layer/upper")
             if made.claims_branch:
                 put_on_branch([top, *below], made.branch, ObjectFormat(made.object_format))
@@ -100,6 +95,26 @@ class WorkspaceCopies:
         except PermissionError:
             raise ForkFailed("it has files that cannot be read") from None
         self._publish(staged, made.workspace_id)
+
+    def _copy_of_one_moment(
+        self, layer: Layer | None, source_id: str, staged: Path, copy: _Watched, *, overlay: bool
+    ) -> None:
+        """Copy all files; again when git changed HEAD, index or refs meanwhile, but not for ever:
+        then files and index may differ, as after a command that was cut short.
+        """
+        source = [layer.upper, *layer.lower] if layer else [self._layout.trees / source_id]
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                move_to_trash(staged, self._layout.trash)
+                staged.mkdir(mode=0o700)
+            before = git_marks(source)
+            if layer is not None and overlay:
+                self._copy_own_layer(layer, staged, copy)
+            else:
+                self._copy_layers(source, staged / "tree", copy, layer=False)
+            if git_marks(source) == before:
+                return
+        log.info("forked while git went on", extra={"workspace_id": source_id})
 
     def _copy_layers(
         self, layers: Sequence[Path], target: Path, copy: _Watched, *, layer: bool
@@ -159,6 +174,32 @@ class _Watched:
             if found.f_bavail * found.f_frsize < self._reserve_bytes:
                 raise HostFull("its disk is nearly full")
         self._entries += 1
+
+
+def git_marks(layers: Sequence[Path]) -> dict[str, tuple[int, int, int]]:
+    """Return what tells HEAD, index and refs of a workspace from what they were before."""
+    marks: dict[str, tuple[int, int, int]] = {}
+    pending: list[tuple[str, ...]] = [(".git", "refs")]
+    with opened_view(layers) as top:
+        with top.below((".git",)) as git:
+            if git is not None:
+                for name in sorted(_NAMING & (entries := git.entries()).keys()):
+                    _mark(marks, name, git.look(name, entries[name]))
+        while pending and len(marks) < _MOST_MARKS:
+            parts = pending.pop()
+            with top.below(parts) as view:
+                for name, descriptor in (view.entries() if view is not None else {}).items():
+                    found = view.look(name, descriptor) if view is not None else None
+                    if found is not None and stat.S_ISDIR(found.st_mode):
+                        pending.append((*parts, name))
+                    else:
+                        _mark(marks, "/".join((*parts, name)), found)
+    return marks
+
+
+def _mark(marks: dict[str, tuple[int, int, int]], name: str, found: os.stat_result | None) -> None:
+    if found is not None:
+        marks[name] = (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def put_on_branch(layers: Sequence[Path], branch: str, object_format: ObjectFormat) -> None:

@@ -10,7 +10,6 @@ import itertools
 import logging
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Self
 
 from chassis.packet_link import LinkClosed, PacketLink, close_all
-from workspace_provisioner.wall.jobs import Job, fields_of
+from workspace_provisioner.wall.jobs import REFUSED, Job, fields_of
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +104,7 @@ class GitWall:
         """Start a process on three descriptors; returns its name and what its exit status will be.
 
         A spawner that dies takes its processes along, and is started again; raises OSError when
-        that does not succeed.
+        that does not succeed, and PacketTooLong for a job of more than 384 KiB.
         """
         try:
             async with asyncio.timeout(_READY_SECONDS):
@@ -120,9 +119,9 @@ class GitWall:
                 raise LinkClosed
             await self._link.send(b"start", name.encode(), *fields_of(job), descriptors=descriptors)
         except LinkClosed:
-            self._end(name, -signal.SIGKILL)
+            self._end(name, REFUSED)
         except BaseException:
-            # Cancelled while it waited for its turn: nothing was sent.
+            # Too long, or cancelled while it waited for its turn: nothing was sent.
             del self._running[name]
             raise
         return name, ended
@@ -168,7 +167,7 @@ class GitWall:
     def _on_end(self) -> None:
         self._usable.clear()
         for name in list(self._running):
-            self._end(name, -signal.SIGKILL)
+            self._end(name, REFUSED)
         self._ended.set()
 
     def _on_packet(self, fields: list[bytes], descriptors: list[int]) -> None:

@@ -6,7 +6,9 @@ import os
 from typing import Required, TypedDict
 
 REFUSED = 126
-"""Exit status of a process that could not be walled in or executed; its complaint says why."""
+"""Exit status of a process that could not be walled in or executed, whose complaint says why, or
+that was lost with the program that starts them all.
+"""
 
 
 class Layers(TypedDict):

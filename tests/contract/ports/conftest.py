@@ -17,13 +17,21 @@ def https(tmp_path: Path) -> Iterator[HttpsGitServer]:
         yield server
 
 
-@pytest.fixture
-def team(tmp_path: Path, https: HttpsGitServer) -> GitClient:
-    """A colleague, whose pushes the server has at once."""
-    found = GitClient(tmp_path / "team")
+@pytest.fixture(scope="session")
+def forty_commits(tmp_path_factory: pytest.TempPathFactory) -> GitClient:
+    """A repository to copy."""
+    found = GitClient(tmp_path_factory.mktemp("team") / "repository")
     for number in range(40):
         found.write(f"d{number % 4}/f{number}", f"line {number}\n".encode() * 50)
         found.commit(f"commit {number}")
+    found.git("gc", "-q")  # a few files to copy instead of hundreds
+    return found
+
+
+@pytest.fixture
+def team(tmp_path: Path, https: HttpsGitServer, forty_commits: GitClient) -> GitClient:
+    """A colleague, whose pushes the server has at once."""
+    found = forty_commits.copied(tmp_path / "team")
     run_git(https.root, "clone", "-q", "--bare", str(found.path), "project.git")
     return found
 

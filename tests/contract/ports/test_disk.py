@@ -124,12 +124,106 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path, names_stay: bool
         assert disk.names(root / "claims") == []
         assert disk.read(root / "written") == b""
         assert disk.read(root / "old") == b"4"
-    disk.write_whole(root / "after", b"5")
+    (root / "tree/below").mkdir(parents=True)
+    (root / "tree/below/file").write_bytes(b"5")
+    (root / "beside").write_bytes(b"6")
+    disk.sync_tree(root / "tree")
+    disk.sync_directory(root)  # a directory does not flush its own name
+    (root / "fresh").mkdir()
+    disk.write_whole(root / "fresh/file", b"8")
+    disk.cut()
+    assert not (root / "fresh").exists()
+    assert disk.read(root / "tree/below/file") == b"5"
+    assert not disk.read(root / "beside")
+    disk.write_whole(root / "after", b"7")
     disk.sync_all(root)
     disk.cut()
-    assert disk.read(root / "after") == b"5"
+    assert disk.read(root / "after") == b"7"
 
 
 def test_a_boot_has_one_name() -> None:
     assert boot_id() == boot_id()
     assert len(boot_id()) == 36
+
+
+def test_a_log_is_written_front_to_back_until_it_is_full(disk: Disk, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = disk.make_log(path, 16)
+    assert disk.read(path) == bytes(16)
+    assert log.append(b"first,")
+    assert log.append(b"second,")
+    assert not log.append(b"third,")
+    assert log.append(b"3rd")
+    log.close()
+    assert disk.read(path) == b"first,second,3rd"
+    with pytest.raises(FileExistsError):
+        disk.make_log(path, 16)
+
+
+@pytest.mark.parametrize("names_stay", [False, True])
+def test_what_was_appended_outlives_a_power_cut(tmp_path: Path, names_stay: bool) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    disk = PowerCutDisk(root)
+    log = disk.make_log(root / "log", 8)
+    log.append(b"kept")
+    disk.write_whole(root / "loose", b"lost", durably=False)
+    log.close()
+    disk.cut(names_stay=names_stay)
+    assert disk.read(root / "log") == b"kept\0\0\0\0"
+    assert not disk.read(root / "loose")
+
+
+def test_nothing_follows_a_gap_in_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FileDisk().make_log(tmp_path / "log", 100)
+
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, "no disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", broken)
+        with pytest.raises(OSError, match="no disk"):
+            log.append(b"lost")
+    assert not log.append(b"late")
+    log.close()
+
+
+def test_a_write_to_a_log_is_flushed_before_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[bytes] = []
+    log = FileDisk().make_log(tmp_path / "log", 8)
+    monkeypatch.setattr(os, "fdatasync", lambda _: flushed.append((tmp_path / "log").read_bytes()))
+    log.append(b"one")
+    log.append(b"two")
+    log.close()
+    assert flushed == [b"one\0\0\0\0\0", b"onetwo\0\0"]
+
+
+def test_writes_that_come_during_a_flush_share_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flushed = tmp_path / "log", []
+    log = FileDisk().make_log(path, 100)
+    begun, others_wrote = threading.Event(), threading.Event()
+
+    def flush(_: int) -> None:
+        flushed.append(path.read_bytes().rstrip(b"\0"))
+        begun.set()
+        assert others_wrote.wait(60)
+
+    monkeypatch.setattr(os, "fdatasync", flush)
+    threads = [threading.Thread(target=log.append, args=(b"%d" % number,)) for number in range(4)]
+    threads[0].start()
+    assert begun.wait(60)
+    for thread in threads[1:]:
+        thread.start()
+    while len(path.read_bytes().rstrip(b"\0")) < len(threads):
+        threads[1].join(0.001)
+    others_wrote.set()
+    for thread in threads:
+        thread.join()
+    assert flushed[0] == b"0"
+    assert len(flushed) == 2
+    assert sorted(flushed[1]) == sorted(b"0123")
+    log.close()

@@ -26,6 +26,7 @@ from workspace_provisioner.trees.layer_files import read_layer
 from workspace_provisioner.workspaces import MissReason, Rung
 
 pytestmark = pytest.mark.asyncio
+BRANCH = ".git/refs/heads/b"
 
 
 @pytest.fixture
@@ -82,6 +83,11 @@ async def test_no_git_process_makes_a_warm_workspace(
     for number in range(3):
         made, _ = await room.make(f"k{number}", client.source(), f"b{number}", overlay=True)
         assert made.rung is Rung.OVERLAY
+        layer = read_layer(room.layout.layers / made.workspace_id)
+        assert layer is not None
+        written = {str(each.relative_to(layer.upper)) for each in layer.upper.rglob("*")}
+        # No configuration, index or packed refs: what is not here is the template's.
+        assert written == {".git", ".git/HEAD", ".git/refs", ".git/refs/heads", f"{BRANCH}{number}"}
 
 
 async def test_the_first_status_hashes_nothing(room: ProvisionerRoom, client: GitClient) -> None:

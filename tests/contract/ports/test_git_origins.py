@@ -9,6 +9,7 @@ import getpass
 import shutil
 import ssl
 from collections.abc import Awaitable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.openssh import OpenSshServer, openssh_server, sshd_program
 from workspace_provisioner.egress import EgressRules
 from workspace_provisioner.origins import OriginFailed, OriginFault, checked_origin
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.transport.address import OriginAddresses, system_addresses
+from workspace_provisioner.transport.address import OriginAddresses, SystemResolver
 from workspace_provisioner.transport.credentials import Credentials
 from workspace_provisioner.transport.upstreams import GitOrigins
 
@@ -33,7 +34,10 @@ class Names:
 
     async def __call__(self, host: str, port: int) -> list[str]:
         self.asked.append(host)
-        return self.names[host] if host in self.names else await system_addresses(host, port)
+        if host in self.names:
+            return self.names[host]
+        with closing(SystemResolver()) as resolver:
+            return await resolver(host, port)
 
 
 @pytest.fixture(scope="module")

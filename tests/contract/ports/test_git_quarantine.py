@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,8 +19,10 @@ from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import PackInvalid, PackTooLarge, UploadIdle, UploadSlow
 from workspace_provisioner.git.command import Git, GitLimits
 from workspace_provisioner.git.content import GitContent
+from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.git.pack_caps import PackCaps
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
+from workspace_provisioner.store.grown_trees import GrownTrees
 from workspace_provisioner.store.quarantine import GitQuarantine, Intake
 from workspace_provisioner.wall.git_wall import GitWall
 from workspace_provisioner.workspaces import Snapshot
@@ -28,7 +30,12 @@ from workspace_provisioner.workspaces import Snapshot
 pytestmark = pytest.mark.asyncio
 
 
-async def _unused(path: Path, snapshot: Snapshot) -> Snapshot:
+async def _unused(
+    path: Path,
+    snapshot: Snapshot,
+    known: Mapping[str, str],
+    content: Callable[[], Awaitable[None]],
+) -> Snapshot:
     raise AssertionError(path)
 
 
@@ -47,11 +54,15 @@ async def quarantine(
     with ThreadPoolExecutor(max_workers=2) as executor:
         async with GitWall(program=program, directory=layout.root) as wall:
             git = Git(wall=wall, seconds=cpu_seconds, limits=limits)
+            files = FileWork(executor=executor)
+            content = GitContent(git=git, caps=PackCaps(), seconds=60, unpacking=files)
+            readers = ObjectReaders(git=git)
             opened = GitQuarantine(
                 layout=layout,
                 git=git,
-                files=FileWork(executor=executor),
-                content=GitContent(git=git, caps=PackCaps(), seconds=60),
+                files=files,
+                content=content,
+                grown=GrownTrees(files=files, content=content, readers=readers),
                 intake=intake or Intake(2**31, 30, 60),
                 key=ProjectKey("ada", "project", ObjectFormat.SHA1),
                 name="upload",

@@ -19,6 +19,7 @@ from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_layered_
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.templates import Template, template_id
 from workspace_provisioner.trees import template_files
+from workspace_provisioner.trees.git_trees import GitTrees
 from workspace_provisioner.trees.template_files import USED
 from workspace_provisioner.trees.template_records import READY, read_ready
 from workspace_provisioner.workspaces import Miss, MissReason, Rung
@@ -140,10 +141,13 @@ async def test_the_newest_are_kept_for_a_while(room: ProvisionerRoom, client: Gi
 async def test_a_store_that_drifts_during_a_take_is_noticed_after_the_rename(
     room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Upkeep moves the epoch on between the look at READY and the rename."""
+    """Upkeep moves the epoch on between the look at READY and the rename, twice: the warm path
+    gives up, and then the ladder looks whether the store is right.
+    """
     await room.upload(client)
     await room.preparations.finished()
-    answers: list[MissReason | None] = [None, MissReason.MISSING_OBJECTS, None, None]
+    drifted = MissReason.MISSING_OBJECTS
+    answers: list[MissReason | None] = [None, drifted, None, drifted, None, None]
 
     def verify(*_: object) -> MissReason | None:
         return answers.pop(0)
@@ -162,27 +166,46 @@ async def _nothing(*_: object) -> None:
     return
 
 
+async def test_a_template_dropped_during_a_warm_take_is_made_again(
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await room.upload(client)
+    await room.preparations.finished()
+    drop_at_second_look(room, client, monkeypatch)
+    made, _ = await room.make("k", client.source(), overlay=True)
+    assert made.rung is Rung.OVERLAY
+    assert await room.trees.strays() == {made.workspace_id}
+    assert statuses_inside(room.layout, made.workspace_id) == []
+    assert not room.leftovers()
+
+
 async def test_a_template_dropped_during_a_take_leads_to_the_next_rung(
     room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await room.upload(client)
     await room.preparations.finished()
-    identity = template_id(_key(), client.head())
-    calls = []
-
-    def verify(*_: object) -> None:
-        calls.append(1)
-        if len(calls) == 2:
-            # It was laid over and not yet looked at again.
-            (room.layout.templates / identity / READY).rename(
-                room.layout.templates / identity / template_files.RETIRED
-            )
-
-    monkeypatch.setattr(room.stores, "verify", verify)
-    made, path = await room.make("k", client.source(), overlay=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(GitTrees, "take_ready", lambda *_: None)
+        drop_at_second_look(room, client, patch)
+        made, path = await room.make("k", client.source(), overlay=True)
     assert made.rung is Rung.CHECKOUT
     assert listing(path) == listing(client.path)
     assert not (room.layout.layers / made.workspace_id).exists()
+
+
+def drop_at_second_look(
+    room: ProvisionerRoom, client: GitClient, patch: pytest.MonkeyPatch
+) -> None:
+    """Drop the template of HEAD between two looks of a take, before and after it is laid over."""
+    place = room.layout.templates / template_id(_key(), client.head())
+    looks = []
+
+    def verify(*_: object) -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            (place / READY).rename(place / template_files.RETIRED)
+
+    patch.setattr(room.stores, "verify", verify)
 
 
 async def test_a_lost_pack_under_a_ready_template_is_a_miss(
@@ -311,4 +334,4 @@ async def test_history_that_comes_after_the_tips_is_seen(
     pooled, path = await room.make("pooled", source)
     assert pooled.rung is Rung.POOL
     assert len(run_git(path, *log.split()[1:]).split()) == 2
-    assert len(run_inside(room.layout, first.workspace_id, log).split()) == 1
+    assert len(run_inside(room.layout, first.workspace_id, log).split()) == 2

@@ -10,37 +10,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from tests.eventually import eventually
 from tests.fakes.git_client import GitClient, run_git
+from tests.fakes.git_wall import instead_of_git, shell
 from workspace_provisioner.git.command import Git, GitLimits, GitTimedOut, OverlayMount, Place
 from workspace_provisioner.wall.git_wall import WALLS, GitWall
 
 pytestmark = pytest.mark.asyncio
 
 _SERVICES = Path(__file__).resolve().parents[3] / "services"
-_AS_SERVICE = """
-import asyncio, sys
-from pathlib import Path
-from workspace_provisioner.git.command import Git, Place
-from workspace_provisioner.wall.git_wall import GitWall
-
-async def main():
-    async with GitWall(program=sys.argv[1], directory=Path(sys.argv[2])) as wall:
-        git = Git(wall=wall, seconds=1000)
-        async with git.started("gc", place=Place(Path(sys.argv[2]))) as process:
-            print((await process.stdout.readline()).decode(), flush=True)
-            await process.wait()
-
-asyncio.run(main())
-"""
-
 _WITHOUT_NAMESPACES = """
 set -e
 echo 0 >/proc/sys/user/max_user_namespaces
@@ -87,51 +70,6 @@ def client(tmp_path: Path) -> GitClient:
 @pytest.fixture
 def place(client: GitClient) -> Place:
     return Place(client.path / ".git", work_tree=client.path)
-
-
-def instead_of_git(tmp_path: Path, script: str, mode: int = 0o755) -> str:
-    """Write a shell script that is walled in as git would be."""
-    program = tmp_path / "instead/bin/git"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(mode)
-    return str(program)
-
-
-@asynccontextmanager
-async def shell(tmp_path: Path, script: str, **limits: int) -> AsyncIterator[Git]:
-    """Open a wall in which the script runs whatever git is told to do."""
-    async with GitWall(program=instead_of_git(tmp_path, script), directory=tmp_path) as wall:
-        yield Git(wall=wall, seconds=20, limits=GitLimits(**limits))
-
-
-@pytest.fixture
-def mark() -> str:
-    """An argument of sleep(1) by which this test's processes are known."""
-    return f"71717.{int.from_bytes(os.urandom(6), 'big')}"
-
-
-def running(argument: str) -> list[int]:
-    """Return the processes of this machine that have an argument."""
-    found = []
-    for path in Path("/proc").iterdir():
-        if path.name.isdigit():
-            try:
-                arguments = (path / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if argument.encode() in arguments:
-                found.append(int(path.name))
-    return found
-
-
-async def count(argument: str, wanted: int) -> None:
-    """Wait until so many processes have an argument."""
-
-    async def look() -> list[int]:
-        return running(argument)
-
-    await eventually(look, lambda found: len(found) == wanted)
 
 
 async def test_git_works_in_its_place(git: Git, place: Place, client: GitClient) -> None:
@@ -272,71 +210,6 @@ async def test_the_file_size_limit_holds(wall: GitWall, place: Place, client: Gi
     found = await git.run("hash-object", "-w", "--stdin", place=place, given=given)
     assert not found.succeeded
     assert not [path for path in client.path.rglob("*") if path.stat().st_size > 10_000]
-
-
-async def test_nothing_is_left_of_a_process_that_has_ended(
-    tmp_path: Path, place: Place, mark: str
-) -> None:
-    # Its child holds the pipes open and has left for a session of its own, if it could.
-    script = f"sleep {mark} & setsid sleep {mark} & echo begun"
-    async with shell(tmp_path, script) as git:
-        assert (await git.run("gc", place=place)).output == b"begun\n"
-        assert running(mark) == []
-
-
-async def test_nothing_is_left_of_a_process_whose_caller_left(
-    tmp_path: Path, place: Place, mark: str
-) -> None:
-    async with shell(tmp_path, f"sleep {mark} & echo begun; sleep {mark}") as git:
-        async with git.started("gc", place=place) as process:
-            assert process.stdout is not None
-            assert await process.stdout.readline() == b"begun\n"
-            await count(mark, 2)
-        assert running(mark) == []
-
-
-async def test_nothing_is_left_when_the_service_is_killed(
-    tmp_path: Path, place: Place, mark: str
-) -> None:
-    program = instead_of_git(tmp_path, f"sleep {mark} & echo begun; sleep {mark}")
-    service = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _AS_SERVICE, program, str(place.git_dir)),
-        env={"PYTHONPATH": str(_SERVICES)},
-        stdout=subprocess.PIPE,
-    )
-    assert service.stdout is not None
-    try:
-        assert await service.stdout.readline() == b"begun\n"
-        await count(mark, 2)
-    finally:
-        service.kill()
-        await service.wait()
-    await count(mark, 0)
-    await count(program, 0)
-
-
-async def test_a_killed_spawner_takes_its_processes_along_and_is_started_again(
-    tmp_path: Path, place: Place, mark: str
-) -> None:
-    async with GitWall(
-        program=instead_of_git(tmp_path, f"echo begun; sleep {mark}"), directory=tmp_path
-    ) as wall:
-        git = Git(wall=wall, seconds=20)
-        for _ in range(2):
-            async with git.started("gc", place=place) as process:
-                assert process.stdout is not None
-                assert await process.stdout.readline() == b"begun\n"
-                os.kill(wall.pid, signal.SIGKILL)
-                assert await process.wait() == -signal.SIGKILL
-            await count(mark, 0)
-
-
-async def test_a_program_that_cannot_be_executed_is_an_error(tmp_path: Path, place: Place) -> None:
-    program = instead_of_git(tmp_path, "", 0o644)
-    async with GitWall(program=program, directory=tmp_path) as wall:
-        git = Git(wall=wall, seconds=20)
-        with pytest.raises(OSError, match="Permission denied"):
-            await git.run("gc", place=place)
 
 
 async def test_background_work_gives_way(tmp_path: Path, place: Place) -> None:

@@ -188,6 +188,53 @@ async def test_destroying_ends_everything(subject: Subject) -> None:
         assert caught.value.reason == "sandbox_lost"
 
 
+async def test_files_that_the_disk_kept_go_later(tmp_path: Path) -> None:
+    root = tmp_path / "private"
+    with ThreadPoolExecutor(2) as executor:
+        async with ProcessIsolation(
+            private_root=root, path="/usr/bin:/bin", executor=executor
+        ) as isolation:
+            sandbox_id, other_id = random_id("sbx"), random_id("sbx")
+            enclosure = await isolation.enclose(sandbox_id, Limits())
+            away = root.rename(tmp_path / "away")
+            root.write_bytes(b"")
+            await enclosure.destroy()
+            with pytest.raises(IsolationFailed):
+                await isolation.enclose(other_id, Limits())
+            await isolation.tidy()
+            root.unlink()
+            away.rename(root)
+            with pytest.raises(IsolationFailed):
+                await isolation.enclose(sandbox_id, Limits())
+            await isolation.tidy()
+            assert list(root.iterdir()) == []
+            await (await isolation.enclose(sandbox_id, Limits())).destroy()
+
+
+async def test_directories_that_are_half_made_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "private"
+    make = Path.mkdir
+
+    def mkdir(path: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if path.name == "tmp":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        make(path, mode, parents, exist_ok)
+
+    with ThreadPoolExecutor(2) as executor:
+        async with ProcessIsolation(
+            private_root=root, path="/usr/bin:/bin", executor=executor
+        ) as isolation:
+            sandbox_id = random_id("sbx")
+            with monkeypatch.context() as full:
+                full.setattr(Path, "mkdir", mkdir)
+                with pytest.raises(IsolationFailed):
+                    await isolation.enclose(sandbox_id, Limits())
+            assert list(root.iterdir()) == []
+            await (await isolation.enclose(sandbox_id, Limits())).destroy()
+
+
 async def test_it_says_when_nothing_listens(subject: Subject) -> None:
     enclosure = await subject.enclosure()
     assert await enclosure.connect(9) is None

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.mounted_layers import copy_out
 from tests.fakes.provisioner_room import ProvisionerRoom, open_room
 from workspace_provisioner.sources import DEFAULT_LEASE, Source, Tip, checked_source
-from workspace_provisioner.workspaces import Miss, Workspace
+from workspace_provisioner.workspaces import Miss, Rung, Workspace
 
 pytestmark = pytest.mark.asyncio
 
 _GIT = ["git", "-c", "user.name=T", "-c", "user.email=t@example.org", "-c", "gc.auto=0"]
-_FILES = 1500
+_FILES = 3000
 _COMMITS = 20
 _BRANCHES = 300
 _TAKES = 20
@@ -100,7 +101,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return Repository(path, tuple(Tip(ref, commit) for commit, ref in pairs), commits[-1])
 
 
-async def take(room: ProvisionerRoom, source: Source, name: str) -> Workspace | Miss:
+async def take(
+    room: ProvisionerRoom, source: Source, name: str, *, overlay: bool = False
+) -> Workspace | Miss:
     return await room.provisioner.materialize(
         idempotency_key=name,
         source=source,
@@ -108,7 +111,7 @@ async def take(room: ProvisionerRoom, source: Source, name: str) -> Workspace | 
         lease=DEFAULT_LEASE,
         name=name,
         claims_branch=True,
-        overlay=False,
+        overlay=overlay,
     )
 
 
@@ -128,11 +131,17 @@ async def test_it_goes_through_sync_takes_and_deletes(
         assert len(snapshot.tips) == _BRANCHES + _COMMITS + 1
         for number in range(_TAKES):
             commit = tip if number % 4 else older
-            made = await take(room, repository.source(commit), f"w{number}")
+            overlay = bool(number % 2) and room.trees.can_overlay
+            made = await take(room, repository.source(commit), f"w{number}", overlay=overlay)
             assert isinstance(made, Workspace), made
-            tree = root / "trees" / made.workspace_id
+            assert overlay is (made.rung in (Rung.OVERLAY, Rung.OVERLAY_DELTA))
+            tree = seen = root / "trees" / made.workspace_id
+            if overlay:
+                tree = root / "layers" / made.workspace_id / "upper"
             if number % 5 == 0:
-                await asyncio.to_thread(require_same, repository, commit, tree)
+                if overlay:
+                    seen = copy_out(room.layout, made.workspace_id, tmp_path / f"seen{number}")
+                await asyncio.to_thread(require_same, repository, commit, seen)
             if number % 3 == 0:
                 (tree / "unsaved.txt").write_text("x")
             else:

@@ -18,8 +18,12 @@ import fairlead
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.mounted_layers import copy_out
 from tests.fakes.provisioner_room import LEASE, open_room
+from workspace_provisioner import leases
+from workspace_provisioner.errors import WorkspaceReleased
 from workspace_provisioner.names import claims_of
-from workspace_provisioner.workspace_errors import WorkspaceExists
+from workspace_provisioner.ports import CheckoutPlan, Taken
+from workspace_provisioner.trees.take import Takes
+from workspace_provisioner.workspace_errors import WorkspaceBusy, WorkspaceExists
 from workspace_provisioner.workspaces import State, Workspace
 
 OPERATIONS = 25
@@ -59,7 +63,9 @@ def test_fifty_mixed_operations_leave_everything_sound(tmp_path: Path) -> None:
             done.update(json.loads(process.stdout.read()))
             assert process.wait() == 0
     assert done["sync"] == 4
-    assert done["create"] >= 1  # of three names, with whatever timing
+    refused = sum(count for what, count in done.items() if what.startswith("create:"))
+    assert done["create"] > 2 * refused, done  # one in five wants a name that others want
+    assert done["create"] > OPERATIONS // 3
     assert sum(done.values()) == 2 * OPERATIONS + 2
     asyncio.run(_check(host, tmp_path))
 
@@ -152,3 +158,49 @@ async def test_a_start_leaves_alone_what_another_process_is_making(tmp_path: Pat
         async with open_room(tmp_path / "host"):
             assert not unborn.exists()
             assert (await one.provisioner.get("ada", made.workspace_id)).state is State.PROVISIONED
+
+
+@pytest.mark.asyncio
+async def test_a_release_by_key_stops_a_build_in_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = GitClient(tmp_path / "laptop")
+    client.write("file", b"content\n")
+    client.commit()
+    begun, never = asyncio.Event(), asyncio.Event()
+
+    async def stuck(self: Takes, plan: CheckoutPlan) -> Taken:
+        begun.set()
+        await never.wait()
+        raise AssertionError("it is cancelled")
+
+    async with open_room(tmp_path / "host") as one, open_room(tmp_path / "host") as two:
+        await one.upload(client)
+        with monkeypatch.context() as patched:
+            patched.setattr(Takes, "take", stuck)
+            building = asyncio.create_task(one.ask("k", client.source()))
+            await begun.wait()
+            assert await two.provisioner.release("ada", idempotency_key="k")
+            with pytest.raises(WorkspaceReleased):
+                await building
+        for room in (one, two):
+            with pytest.raises(WorkspaceReleased):
+                await room.ask("k", client.source())
+        assert not await two.provisioner.release("ada", idempotency_key="k")
+        assert os.listdir(one.layout.trees) == []
+        await one.make("other", client.source())
+
+
+@pytest.mark.asyncio
+async def test_a_release_by_key_of_what_is_never_let_go_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_PATIENCE_SECONDS", 0.0)
+    async with open_room(tmp_path / "host") as one, open_room(tmp_path / "host") as two:
+        workspace_id = one.provisioner.workspace_id("ada", "k")
+        async with one.core.locks.hold(workspace_id):
+            assert not one.core.locks.is_wanted(workspace_id)
+            with pytest.raises(WorkspaceBusy):
+                await two.provisioner.release("ada", idempotency_key="k")
+            assert not one.core.locks.is_wanted(workspace_id)
+        assert not await two.provisioner.release("ada", idempotency_key="k")

@@ -5,6 +5,7 @@ who says so.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -15,14 +16,19 @@ import pytest
 from tests.fakes.disk import PowerCutDisk
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import open_layered_room
+from tests.fakes.registry import nothing
 from workspace_provisioner.disk import file_disk
 from workspace_provisioner.disk.file_disk import FileDisk, boot_id
+from workspace_provisioner.disk.host_root import Owners
+from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.ports import Disk
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.templates import template_id
 from workspace_provisioner.trees.template_records import READY, read_ready
-from workspace_provisioner.workspaces import State, Workspace
+from workspace_provisioner.workspaces import Rung, State, Workspace
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -89,6 +95,15 @@ def test_a_whole_file_system_is_flushed_or_the_failure_is_told(
         FileDisk().sync_all(tmp_path)
 
 
+async def opened_ledger(records: Path, disk: Disk, files: FileWork, boot: str) -> LedgerFiles:
+    """Load a ledger as the one process of its boot."""
+    owners = Owners(records.parent / "owners", boot.replace(" ", ""))
+    logs = RecordLogs(directory=records.parent / "logs", disk=disk, owners=owners, boot=boot)
+    ledger = LedgerFiles(directory=records, logs=logs, disk=disk, files=files, boot=boot)
+    await ledger.load()
+    return ledger
+
+
 @pytest.mark.asyncio
 @pytest.mark.parametrize("names_stay", [False, True], ids=["names lost", "names stay"])
 async def test_a_workspace_that_is_kept_after_a_power_cut_has_its_files(
@@ -97,6 +112,7 @@ async def test_a_workspace_that_is_kept_after_a_power_cut_has_its_files(
     root = tmp_path / "host"
     records, tree = root / "records", root / "tree"
     records.mkdir(parents=True)
+    (root / "logs").mkdir()
     disk = PowerCutDisk(root)
     made = Workspace(
         workspace_id="wsp_" + "a" * 26,
@@ -113,17 +129,52 @@ async def test_a_workspace_that_is_kept_after_a_power_cut_has_its_files(
     )
     with ThreadPoolExecutor(max_workers=1) as executor:
         files = FileWork(executor=executor)
-        ledger = LedgerFiles(directory=records, disk=disk, files=files, boot="boot 1")
-        await ledger.load()
+        ledger = await opened_ledger(records, disk, files, "boot 1")
         tree.mkdir()
         (tree / "file").write_bytes(b"content")  # written as git does, without a flush
         await ledger.put(made)
-        await ledger.flush()
+        await ledger.flush(nothing)
         disk.cut(names_stay=names_stay)
-        after = LedgerFiles(directory=records, disk=disk, files=files, boot="boot 2")
-        await after.load()
+        after = await opened_ledger(records, disk, files, "boot 2")
         assert after.get(made.workspace_id) == made
         assert (tree / "file").read_bytes() == b"content"
+
+
+class CutAtReady(PowerCutDisk):
+    """Keeps what a power cut would leave as soon as a template says that it outlives one."""
+
+    def __init__(self, root: Path, left: Path, *, names_stay: bool) -> None:
+        super().__init__(root)
+        self._left = left
+        self._names_stay = names_stay
+
+    def write_whole(self, path: Path, content: bytes, *, durably: bool = True) -> None:
+        super().write_whole(path, content, durably=durably)
+        if path.name == READY and not self._left.exists():
+            self.leave(self._left, names_stay=self._names_stay)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("names_stay", [False, True], ids=["names lost", "names stay"])
+async def test_a_template_that_is_served_after_a_power_cut_has_its_files(
+    tmp_path: Path, names_stay: bool
+) -> None:
+    client = GitClient(tmp_path / "laptop")
+    client.write("file", b"content\n")
+    client.commit()
+    root, left = tmp_path / "host", tmp_path / "left"
+    Layout(root).make()
+    disk = CutAtReady(root, left, names_stay=names_stay)
+    async with open_layered_room(root, disk=disk) as room:
+        await room.upload(client)
+        await room.preparations.finished()
+    shutil.rmtree(root)
+    left.rename(root)
+    async with open_layered_room(root) as room:
+        made, _ = await room.make("key", client.source(), overlay=True)
+        assert made.rung is Rung.OVERLAY
+        name = template_id(client.source().key, client.head())
+        assert (room.layout.templates / name / "tree/file").read_bytes() == b"content\n"
 
 
 @pytest.mark.asyncio

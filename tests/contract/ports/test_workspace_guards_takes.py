@@ -20,11 +20,12 @@ import pytest_asyncio
 from tests.fakes.git_client import GitClient, listing, run_git
 from tests.fakes.mounted_layers import statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
-from workspace_provisioner.git.checkout import GitCheckouts
-from workspace_provisioner.git.command import OverlayMount
+from workspace_provisioner.git.index import Contents
+from workspace_provisioner.git.tree_changes import TreeChanges
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.store.files import read_epoch
-from workspace_provisioner.templates import template_id
+from workspace_provisioner.templates import Template, template_id
+from workspace_provisioner.trees.delta_files import DeltaFiles
 from workspace_provisioner.trees.take import Takes
 from workspace_provisioner.trees.template_files import RETIRED, USED
 from workspace_provisioner.trees.template_records import READY, read_ready
@@ -200,15 +201,16 @@ async def test_no_delta_is_ready_without_its_base(
     room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = room.layout.templates / template_id(KEY, client.head()) / READY
-    advance = GitCheckouts.advance_layer
+    write = DeltaFiles.write
 
-    async def advance_beside_a_drop(
-        self: GitCheckouts, key: ProjectKey, mount: OverlayMount, old: str, new: str, *, idle: bool
-    ) -> None:
-        await advance(self, key, mount, old, new, idle=idle)
+    async def write_beside_a_drop(
+        self: DeltaFiles, staged: Path, key: ProjectKey, below: Template, changes: TreeChanges
+    ) -> Contents:
+        contents = await write(self, staged, key, below, changes)
         base.rename(base.with_name(RETIRED))
+        return contents
 
-    monkeypatch.setattr(GitCheckouts, "advance_layer", advance_beside_a_drop)
+    monkeypatch.setattr(DeltaFiles, "write", write_beside_a_drop)
     small_change(client)
     await room.upload(client)
     await room.preparations.finished()

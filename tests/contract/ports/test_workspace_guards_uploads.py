@@ -121,6 +121,24 @@ async def test_changes_are_a_tree_and_nothing_else(
         await room.upload(client, client.source(changes=Changes(other, b"")))
 
 
+async def test_an_incomplete_upload_says_who_lacks_the_objects(
+    tmp_path: Path, client: GitClient
+) -> None:
+    async with open_store_room(tmp_path / "host") as room:
+        with pytest.raises(SnapshotIncomplete) as caught:
+            await room.importer.receive(client.source(), (), chunked(b""))
+        assert not caught.value.is_lost_here
+        await room.upload(client)
+        base = client.head()
+        client.write("fresh", b"fresh\n")
+        client.commit()
+        for each in (room.store(client.source()) / "objects/pack").iterdir():
+            each.unlink()
+        with pytest.raises(SnapshotIncomplete) as caught:
+            await room.upload(client, having=[base])
+        assert caught.value.is_lost_here
+
+
 async def test_an_upload_is_walked_again_when_its_ground_went_meanwhile(
     tmp_path: Path, client: GitClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,11 +70,58 @@ def test_keep_holds_the_workspace_and_json_tells_everything(cli: Cli, root: Path
     assert held(root) == [workspace["workspace_id"]]
 
 
+def test_what_nothing_was_lost_of_was_not_discarded(cli: Cli) -> None:
+    ended = cli("--clean", "-o", "json", "--", "true")
+    last = json.loads(ended.stdout.splitlines()[-1])["exited"]
+    assert (last["changed_files"], last["discarded"]) == (0, False)
+
+
+def test_a_directory_that_did_not_travel_is_explained(
+    cli: Cli, repository: LocalRepository
+) -> None:
+    (repository.path / "empty").mkdir()
+    ended = cli("empty", "--", "true")
+    assert ended.returncode == 1
+    assert "The directory empty is not in the workspace: it is ignored or empty." in ended.stderr
+
+
 def test_without_a_command_the_workspace_is_held_and_named(cli: Cli, root: Path) -> None:
     ended = cli()
     assert ended.returncode == 0
     assert held(root) == [ended.stdout.strip()]
     assert f"{root}/trees/{ended.stdout.strip()} is held until" in ended.stderr
+
+
+def test_what_is_held_there_is_listed_renewed_and_given_back(
+    cli: Cli, server: OpenSshServer, root: Path
+) -> None:
+    workspace = cli().stdout.strip()
+
+    def verb(*words: str) -> subprocess.CompletedProcess[str]:
+        name, *rest = words
+        command = [sys.executable, "-m", "fairlead_sdk", "workspace", name]
+        return subprocess.run(
+            [*command, "--host", server.address(root), *rest],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    assert [line.split()[0] for line in verb("ls").stdout.splitlines()] == ["WORKSPACE", workspace]
+    assert json.loads(verb("ls", "-o", "json").stdout)["workspaces"][0]["path"]
+    assert "changed    0 files\n" in verb("show", workspace[:8]).stdout
+    (root / "trees" / workspace / "made").touch()
+    assert "changed    1 file\n" in verb("show", workspace[:8]).stdout
+    assert "is held until" in verb("renew", "--lease", "60", workspace[:8]).stderr
+    refused = verb("rm", workspace)
+    assert (refused.returncode, held(root)) == (1, [workspace])
+    assert f"{workspace} is given back.\n" in verb("rm", "--force", workspace).stderr
+    assert held(root) == []
+    again = verb("rm", workspace)
+    assert (again.returncode, "given back already" in again.stderr) == (0, True)
+    unknown = verb("rm", f"wsp_{'a' * 26}", "-o", "json")
+    assert json.loads(unknown.stdout)["reason"] == "workspace_not_found"
 
 
 def test_ctrl_c_reaches_the_command_and_its_group(
@@ -166,6 +213,11 @@ async def test_the_agent_keeps_the_connection_for_the_next_launch(
                 ended = await asyncio.to_thread(cli, "--", "sh", "-c", "cat README; exit 3")
                 assert (ended.stdout, ended.returncode) == ("changed\n", 3)
                 sessions += [each.pid for each in server.sessions()]
+            shown = [sys.executable, "-m", "fairlead_sdk", "agent", "-o", "json"]
+            told = await asyncio.to_thread(subprocess.run, shown, check=True, capture_output=True)
+            status = json.loads(told.stdout)
+            assert (status["front_doors"], status["launches"]) == ([], 3)
+            assert [host.startswith("ssh://") for host in status["hosts"]] == [True]
             assert len(sessions) == 3
             assert len(set(sessions)) == 1
             server.hang_up()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import fcntl
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +18,9 @@ from fairlead_sdk import agent_client
 from fairlead_sdk.agent import Agent, sole_owner
 from fairlead_sdk.agent_client import dial
 from fairlead_sdk.agent_place import agent_socket_path, agent_token
-from tests.contract.wire.cli_runner import LAUNCH
+from tests.contract.wire.agent_shell import CANCEL, EVENTS, Shell, launches, make_shell, with_agent
 from tests.fakes import launch_documents as documents
-from tests.fakes.local_repository import LocalRepository
-from tests.fakes.scripted_door import Answer, Received, Script, serve
-
-EVENTS = f"{LAUNCH}/events"
-CANCEL = f"{LAUNCH}/cancel"
+from tests.fakes.scripted_door import Answer, Script, serve
 
 
 @pytest.fixture(scope="module")
@@ -44,101 +38,12 @@ def short_directory() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-class Shell:
-    """Somebody who launches in a repository, again and again."""
-
-    def __init__(
-        self, script: Script, repository: LocalRepository, environment: Mapping[str, str]
-    ) -> None:
-        self.script = script
-        self.repository = repository
-        self.environment = dict(environment)
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "fairlead_sdk", *arguments],
-            cwd=self.repository.path,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def run(self, *arguments: str) -> tuple[int, bytes, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=60)
-        return process.returncode, out, err.decode("utf-8", "replace")
-
-    def status(self) -> dict[str, object]:
-        found = json.loads(self.run("agent", "-o", "json")[1])
-        assert isinstance(found, dict)
-        return found
-
-    def agent_pid(self) -> int:
-        pid = self.status()["pid"]
-        assert isinstance(pid, int)
-        return pid
-
-    def until_ready(self) -> int:
-        """Wait until the agent that the last launch started answers."""
-        for _ in range(600):
-            if self.status()["running"]:
-                return self.agent_pid()
-        raise AssertionError("no agent came")
-
-    def end_agent(self) -> None:
-        """Stop the agent, also one that the last launch has only just started."""
-        path = agent_socket_path(self.environment)
-        if path is None:
-            return
-        self.script.on("POST", "/v1/launches", Answer(lines=[documents.exited()]))
-        self.run("launch", "--", "prog")
-        self.until_ready()
-        is_free = False
-        while not is_free:
-            self.run("agent", "--stop")
-            with sole_owner(path) as is_free:
-                pass
-
-    def posts(self) -> list[Received]:
-        return self.script.asked("POST", "/v1/launches")
-
-
 @pytest.fixture
 def shell(served: tuple[Script, str], tmp_path: Path, short_directory: Path) -> Iterator[Shell]:
     script, url = served
-    script.forget()
-    repository = LocalRepository.make(tmp_path / "work")
-    repository.write("folder/file", b"content\n")
-    repository.commit()
-    environment = {
-        "PATH": os.environ["PATH"],
-        "FAIRLEAD_URL": url,
-        "FAIRLEAD_API_KEY": "k",
-        "HOME": "/nonexistent",
-        "XDG_RUNTIME_DIR": str(short_directory),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-    }
-    script.on("GET", "/healthz", Answer(document={}))
-    script.on("POST", CANCEL, Answer(document=documents.launch("cancelled")))
-    made = Shell(script, repository, environment)
+    made = make_shell(script, url, tmp_path / "work", short_directory)
     yield made
     made.end_agent()
-
-
-def launches(shell: Shell, *lines: documents.Document, held: bool = False) -> None:
-    answer = Answer(lines=[documents.snapshot(), *lines], held=held)
-    shell.script.on("POST", "/v1/launches", answer)
-
-
-def with_agent(shell: Shell) -> int:
-    """Launch once, so that there is an agent; gives its process id."""
-    launches(shell, documents.exited("9"))
-    assert shell.run("launch", "--", "prog")[0] == 0
-    pid = shell.until_ready()
-    shell.script.received.clear()
-    return pid
 
 
 def test_the_first_launch_starts_it_and_the_next_goes_through_it(shell: Shell) -> None:
@@ -353,5 +258,35 @@ def test_of_two_that_start_at_once_one_gives_way(short_directory: Path) -> None:
     path = str(short_directory / "deeper" / "agent")
     with sole_owner(path) as first, sole_owner(path) as second:
         assert (first, second) == (True, False)
+    assert os.listdir(os.path.dirname(path)) == [], "the lock goes with its owner"
     with sole_owner(path) as later:
         assert later
+
+
+def test_a_lock_whose_file_went_while_one_came_is_none(
+    short_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(short_directory / "agent")
+    lock = fcntl.flock
+
+    def late(descriptor: int, how: int) -> None:
+        os.unlink(f"{path}.lock")
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with sole_owner(path) as is_sole:
+        assert not is_sole
+
+
+def test_what_a_killed_agent_left_goes_with_the_next_one(shell: Shell) -> None:
+    path = agent_socket_path(shell.environment)
+    assert path is not None
+    directory = Path(path).parent
+    directory.mkdir(exist_ok=True)
+    left = directory / "agent-0123"
+    for name in (left, left.with_name(f"{left.name}.lock")):
+        name.touch()
+    shell.script.on("POST", "/v1/launches", Answer(lines=[documents.exited()]))
+    shell.run("launch", "--", "prog")
+    shell.until_ready()
+    assert not list(directory.glob("agent-0123*"))

@@ -96,6 +96,7 @@ def test_clean_and_keep_and_isolation_are_passed_on(cli: CliRunner) -> None:
         (documents.exited(code=None, reason="released"), 137, "released"),
         (documents.failed(), 1, "It is command_not_found.\n  remedy: Look."),
         (documents.failed(reason="isolation_unavailable"), 1, "isolation_unavailable"),
+        (documents.failed(reason="submodule_unavailable"), 1, "submodule_unavailable"),
         (documents.failed(reason="workspace_provisioner_unavailable"), 69, "remedy"),
         (documents.failed(reason="no_host"), 69, "no_host"),
         (documents.failed(reason="internal"), 70, "internal"),

@@ -150,6 +150,12 @@ def test_ps_lists_what_runs_or_holds(cli: CliRunner) -> None:
     assert table[1].startswith(documents.LAUNCH_ID)
     everything = cli("ps", "--all").stdout.decode()
     assert "exited 3" in everything
+    failure = {"step": "workspace", "reason": "r" * 120, "message": "m", "remedy": ""}
+    listed(cli, documents.launch("failed", failure=failure, branch="b" * 120))
+    whole = cli("ps", "--all").stdout.decode().splitlines()[1]
+    assert whole.startswith(f"{documents.LAUNCH_ID}  failed {'r' * 120}  ")
+    assert whole.endswith(f"  {'b' * 120}  echo hi")
+    listed(cli, HELD, over)
     found = cli("ps", "-o", "json").lines
     assert found == [{"launches": [HELD]}]
 
@@ -212,7 +218,9 @@ def test_kill_cancels_each(cli: CliRunner) -> None:
     cli.script.on("POST", f"{LAUNCH}/cancel", Answer(document=ended))
     told = cli("kill", documents.LAUNCH_ID, documents.LAUNCH_ID)
     assert told.status == 0
-    assert told.stderr.count("is cancelled") == 2
+    assert told.stderr.count("is cancelled now; what it held is given back.") == 2
+    cli.script.on("GET", LAUNCH, Answer(document=ended))
+    assert "is cancelled and holds nothing." in cli("kill", documents.LAUNCH_ID).stderr
     assert cli("kill", documents.LAUNCH_ID, "-o", "json").lines == [{"launches": [ended]}]
 
 

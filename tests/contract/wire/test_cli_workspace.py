@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.wire.cli_runner import CliRunner, make_cli
 from tests.fakes import workspace_documents as documents
+from tests.fakes.launch_documents import LAUNCH_ID, launch
 from tests.fakes.scripted_door import Answer, Script, problem, serve
 from tests.fakes.workspace_documents import PATH, WORKSPACE_ID
 
@@ -34,6 +35,8 @@ def cli(
     made = Answer(status=201, document=documents.workspace())
     runner.script.on("POST", WORKSPACES, made).on("GET", PATH, made)
     listed(runner, documents.workspace(), documents.workspace(workspace_id=OTHER_ID, name=""))
+    page = {"launches": [launch(workspace_id=OTHER_ID)], "next_page_token": ""}
+    runner.script.on("GET", "/v1/launches", Answer(document=page))
     return runner
 
 
@@ -70,20 +73,40 @@ def test_create_warns_of_what_is_not_what_was_asked_for(cli: CliRunner) -> None:
     made = documents.workspace(freshness=fresh, lfs_pointers=3)
     cli.script.on("POST", WORKSPACES, Answer(status=201, document=made))
     ended = cli("workspace", "create")
-    assert "not the tip of main: origin timeout." in ended.stderr
+    assert "not the tip of main: origin did not answer the host in time." in ended.stderr
     assert "3 files are LFS pointers" in ended.stderr
+
+
+def test_create_warns_of_submodules_that_stay_and_of_no_others(cli: CliRunner) -> None:
+    cli.repository.write(".gitmodules", b'[submodule "s"]\n\tpath = s\n\turl = ../s\n')
+    assert "their files do not travel" in cli("workspace", "create").stderr
+    assert "their files do not travel" not in cli("workspace", "create", "--submodules").stderr
 
 
 def test_ls_is_a_table_and_in_json_the_documents(cli: CliRunner) -> None:
     ended = cli("workspace", "ls")
     head, first, second = ended.stdout.decode().splitlines()
-    assert head.split()[:4] == ["WORKSPACE", "NAME", "BRANCH", "COMMIT"]
-    assert first.split()[:4] == [WORKSPACE_ID, "fix", "main", "c" * 12]
-    assert second.split()[:2] == [OTHER_ID, "main"]
+    titles = ["WORKSPACE", "NAME", "PROJECT", "BRANCH", "COMMIT", "AGE", "HELD", "FOR", "LAUNCH"]
+    assert head.split() == titles
+    assert first.split()[:5] == [WORKSPACE_ID, "fix", "p", "main", "c" * 12]
+    assert LAUNCH_ID not in first
+    assert second.split()[:3] == [OTHER_ID, "p", "main"]
+    assert second.endswith(f"  {LAUNCH_ID}"), "it is a launch's own"
     as_json = cli("workspace", "ls", "-o", "json").lines
     assert as_json[0]["workspaces"][0] == documents.workspace()  # type: ignore[index]
     listed(cli)
     assert "there are no workspaces" in cli("workspace", "ls").stderr
+
+
+def test_hosts_that_do_not_answer_are_named(cli: CliRunner) -> None:
+    page = {"workspaces": [documents.workspace()], "next_page_token": "", "unanswered_hosts": ["h"]}
+    cli.script.on("GET", WORKSPACES, Answer(document=page))
+    ended = cli("workspace", "ls")
+    assert (ended.status, ended.stdout.count(b"\n")) == (0, 2)
+    assert "warning: h does not answer; what it holds is not listed." in ended.stderr
+    lost = cli("workspace", "rm", "other")
+    assert lost.status == 69
+    assert "no answer from h." in lost.stderr
 
 
 def test_show_counts_the_changed_files(cli: CliRunner) -> None:
@@ -185,6 +208,10 @@ def test_a_refusal_is_a_sentence_a_remedy_and_a_status(
         ["workspace", "rename", "fix"],
         ["workspace", "rm"],
         ["workspace", "create", "--lease", "never"],
+        ["workspace", "create", "--lease", "0"],
+        ["workspace", "renew", "fix", "--lease", "999999"],
+        ["workspace", "create", "--name", ""],
+        ["workspace", "fork", "fix", "--branch", ""],
         ["workspace", "create", "--from", "elsewhere"],
     ],
 )
@@ -193,3 +220,10 @@ def test_words_that_it_cannot_read_end_with_2(cli: CliRunner, words: list[str]) 
     assert (ended.status, ended.stdout) == (2, b"")
     assert ended.stderr.startswith("usage: fairlead workspace")
     assert cli.script.received == []
+
+
+@pytest.mark.parametrize("lease", ["0", "0.5", "86401", "100000000"])
+def test_a_lease_that_no_host_grants_names_the_bounds(cli: CliRunner, lease: str) -> None:
+    ended = cli("workspace", "create", "--lease", lease)
+    assert (ended.status, ended.stdout) == (2, b"")
+    assert f"'{lease}' is not from 1 second to 24 hours" in ended.stderr

@@ -155,8 +155,8 @@ async def test_working_directories(room: SandboxRoom) -> None:
         assert caught.value.reason == reason, directory
     tree.rename(tree.with_name("moved"))
     with pytest.raises(FairleadError) as caught:
-        await room.start(sandbox.sandbox_id, "pwd")
-    assert caught.value.reason == "directory_not_found"
+        await room.start(sandbox.sandbox_id, "pwd", directory="a/b")
+    assert caught.value.reason == "workspace_not_found", "it was given back"
 
 
 async def test_before_a_workspace_it_runs_at_home(room: SandboxRoom) -> None:

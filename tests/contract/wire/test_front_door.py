@@ -73,8 +73,9 @@ async def test_it_serves_rest_grpc_and_gateways(place: Path, redis_url: str) -> 
         refused = await client.post("/v1/launches", json=LAUNCH)
         assert_problem(refused, 503, "no_host")
 
+        assert door.public is not None
         channel = await stack.enter_async_context(
-            open_channel(f"127.0.0.1:{door.grpc_port}", tracer_provider=provider)
+            open_channel(f"127.0.0.1:{door.public.port}", tracer_provider=provider)
         )
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",

@@ -71,7 +71,8 @@ async def test_a_workspace_has_the_fields_of_the_proto(door: Door) -> None:
         counted = (await client.get(path, params={"count_changes": "true"})).json()
         assert counted == {**workspace, "changed_files": 0}
         listed = (await client.get("/v1/workspaces")).json()
-        assert listed == {"workspaces": [workspace], "next_page_token": ""}
+        page = {"workspaces": [workspace], "next_page_token": "", "unanswered_hosts": []}
+        assert listed == page
 
 
 async def test_the_same_key_gets_the_same_workspace_and_another_body_a_conflict(
@@ -121,6 +122,7 @@ async def test_everything_that_a_client_can_say_of_its_repository_is_taken(door:
         "upstream": {"url": "https://host/r.git", "branch": "main", "max_age": 60},
         "noticed": ["client_refs_unreadable", "dirty_too_large"],
         "submodules": True,
+        "tags": [{"ref": "refs/tags/v1", "commit": "e" * 40}],
     }
     async with door.client() as client:
         await made(client, source=source)
@@ -131,6 +133,7 @@ async def test_everything_that_a_client_can_say_of_its_repository_is_taken(door:
         assert taken.upstream.max_age.total_seconds() == 60
         assert [reason.value for reason in taken.noticed] == source["noticed"]
         assert taken.submodules
+        assert [(tag.ref, tag.commit) for tag in taken.tags] == [("refs/tags/v1", "e" * 40)]
 
 
 @pytest.mark.parametrize(

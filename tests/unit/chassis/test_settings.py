@@ -27,6 +27,7 @@ class ProbeSettings(RoomSettings):
     api_token: str = Field(default="tkn", description="A token.")
     keys_file: Path | None = Field(default=Path("/keys"), description="A file.")
     verbose: bool = Field(default=False, description="A switch.")
+    place: str = Field(default_factory=lambda: "here", description="One for each machine.")
     host_id: str = Field(
         default="hst_x", validation_alias="FAIRLEAD_HOST_ID", description="A shared name."
     )
@@ -86,6 +87,7 @@ def test_secrets_are_masked_where_settings_are_shown(monkeypatch: pytest.MonkeyP
         "FAIRLEAD_PROBE_API_TOKEN=********\n"
         "FAIRLEAD_PROBE_KEYS_FILE=/keys\n"
         "FAIRLEAD_PROBE_VERBOSE=false\n"
+        "FAIRLEAD_PROBE_PLACE=here\n"
         "FAIRLEAD_HOST_ID=hst_x\n"
         "FAIRLEAD_REDIS_URL=redis://user:********@redis:6379/0\n"
         "FAIRLEAD_SECRET_FILE=\n"
@@ -96,6 +98,8 @@ def test_secrets_are_masked_where_settings_are_shown(monkeypatch: pytest.MonkeyP
 
 def test_every_shared_setting_is_described() -> None:
     assert all(row.description for row in settings_of(RoomSettings))
+    defaults = {row.field: row.default for row in settings_of(ProbeSettings)}
+    assert (defaults["bind"], defaults["place"]) == ("127.0.0.1:7399", "")
 
 
 def test_the_secret_is_the_files_text_without_the_line_end(tmp_path: Path) -> None:

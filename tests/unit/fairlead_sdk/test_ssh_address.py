@@ -92,6 +92,21 @@ def test_the_end_of_ssh_has_a_reason_a_remedy_and_an_exit_status(
     assert exit_status_of(error) == exit_status
 
 
+@pytest.mark.parametrize(
+    "complaint",
+    ["Host key verification failed.\n", "ada@box: Permission denied (publickey).\n", "", "lost\n"],
+)
+def test_a_remedy_names_the_port(complaint: str) -> None:
+    assert "-p 2222 ada@box" in error_from_ssh("ada@box", 255, complaint, port=2222).remedy
+    assert "-p " not in error_from_ssh("ada@box", 255, complaint).remedy
+
+
+def test_the_key_that_is_to_be_forgotten_is_named_as_ssh_has_it() -> None:
+    changed = "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n"
+    assert "ssh-keygen -R '[box]:2222'" in error_from_ssh("a@box", 255, changed, port=2222).remedy
+    assert error_from_ssh("a@box", 255, changed).remedy.endswith("ssh-keygen -R box")
+
+
 def test_an_error_of_the_host_becomes_its_class_again() -> None:
     told: dict[str, object] = {
         "kind": "not_found",

@@ -28,12 +28,13 @@ class Wire:
     def __init__(self) -> None:
         self.reader = asyncio.StreamReader()
         self.answers = True
+        self.answer = "answer"
         self._decoder = Decoder()
 
     def write(self, content: bytes) -> None:
         for frame in self._decoder.feed(content):
             if self.answers:
-                self.reader.feed_data(encoded(frame.call, "answer"))
+                self.reader.feed_data(encoded(frame.call, self.answer))
 
     async def drain(self) -> None:
         return None
@@ -232,11 +233,13 @@ def test_a_host_that_answers_no_ping_is_given_up_and_its_calls_fail() -> None:
     assert kept(host, scenario) == pytest.approx(PING_SECONDS + PING_LIMIT_SECONDS)
 
 
-def test_a_quiet_connection_is_kept_for_an_hour() -> None:
+@pytest.mark.parametrize("answer", ["answer", "error"])
+def test_a_quiet_connection_is_kept_for_an_hour(answer: str) -> None:
     host = Host()
 
     async def scenario(connection: KeptSsh) -> None:
         first = await connection.channel()
+        host.wires[0].answer = answer
         await asyncio.sleep(3600.0)
         assert await connection.channel() is first
 

@@ -246,6 +246,19 @@ async def test_delete_says_whether_it_did_and_forces_when_asked(script: Script) 
 
 
 @pytest.mark.asyncio
+async def test_a_list_tells_of_hosts_that_did_not_answer(script: Script) -> None:
+    pages = [
+        {"workspaces": [], "next_page_token": token, "unanswered_hosts": ["hst_a", "hst_b"]}
+        for token in ("more", "")
+    ]
+    script.on("GET", WORKSPACES, *(Answer(document=page) for page in pages))
+    told: list[str] = []
+    async with client(script) as fairlead:
+        assert await fairlead.workspaces.list(on_unanswered=told.append) == ()
+    assert told == ["hst_a", "hst_b"]
+
+
+@pytest.mark.asyncio
 async def test_lists_turn_their_pages(script: Script) -> None:
     first = {"workspaces": [documents.workspace()] * 2, "next_page_token": "more"}
     last = {"workspaces": [documents.workspace(name="last")], "next_page_token": ""}

@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead_sdk import packs
 from signalling.execution import Command
 from signalling.launch_request import LaunchRequest, check_command, check_key, check_request
 from signalling.snapshot import Changes, Source, Tip
-from signalling.source_rules import InvalidRequest, check_branch, check_source, check_tips
+from signalling.snapshots_rest_api import FIRST_LINE_BYTES
+from signalling.source_rules import (
+    MAXIMUM_TIPS,
+    InvalidRequest,
+    check_branch,
+    check_source,
+    check_tips,
+)
 from tests.fakes.launch_room import COMMIT, OFFER, request
+from workspace_provisioner import sources
 
 SOURCE = Source(project="p", commit=COMMIT)
 
@@ -33,7 +42,9 @@ SOURCE = Source(project="p", commit=COMMIT)
         "a-",
         "a.b",
         "@a",
-        "x" * 244,
+        "x" * 250,
+        "ü" * 125,
+        "/".join(["x" * 250] * 3),
     ],
 )
 def test_branches_that_git_allows(branch: str) -> None:
@@ -69,7 +80,10 @@ def test_branches_that_git_allows(branch: str) -> None:
         "a\x7fb",
         "a\0b",
         "\ud800",
-        "x" * 245,
+        "x" * 251,
+        "ü" * 126,
+        "a/" + "x" * 251,
+        "/".join(["x" * 199] * 6),
     ],
 )
 def test_branches_that_git_refuses(branch: str) -> None:
@@ -100,6 +114,12 @@ def test_sources_that_are_refused(source: Source, reason: str) -> None:
     with pytest.raises(InvalidRequest) as raised:
         check_source(source)
     assert raised.value.reason == reason
+
+
+def test_a_branch_that_is_too_long_is_told_the_limit() -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        check_branch("branch", "x" * 251)
+    assert "more than 250 between slashes" in raised.value.message
 
 
 def test_sources_that_are_taken() -> None:
@@ -159,9 +179,19 @@ def test_tips_that_are_refused(tip: Tip) -> None:
 
 def test_too_many_tips_are_refused() -> None:
     tip = Tip("refs/heads/a", COMMIT)
-    check_tips((tip,) * 4096, "sha1")
+    check_tips((tip,) * MAXIMUM_TIPS, "sha1")
     with pytest.raises(InvalidRequest):
-        check_tips((tip,) * 4097, "sha1")
+        check_tips((tip,) * (MAXIMUM_TIPS + 1), "sha1")
+
+
+def test_whoever_takes_tips_takes_as_many_as_are_sent() -> None:
+    assert packs.MOST_TIPS <= MAXIMUM_TIPS <= sources.MOST_TIPS
+    assert packs.MOST_TIPS_BYTES < FIRST_LINE_BYTES
+    longest = "refs/heads/" + "/".join(["p" * packs.LONGEST_REF_PART_BYTES] * 3)
+    padding = packs.LONGEST_REF_BYTES - len(longest) - 1
+    tip = Tip(f"{longest}/{'q' * padding}", COMMIT)
+    check_tips((tip,), "sha1")
+    sources.checked_tips((sources.Tip(tip.ref, tip.commit),), sources.ObjectFormat.SHA1)
 
 
 @given(st.builds(LaunchRequest, source=st.builds(Source, st.text(), st.text()), branch=st.text()))

@@ -64,6 +64,27 @@ def test_a_branch_is_claimed_when_it_is_named(branch: str, claimed: bool) -> Non
     run(scenario())
 
 
+def test_a_launch_has_its_workspace_until_it_gives_it_back() -> None:
+    """Also when another replica runs it; another tenant learns nothing."""
+
+    async def scenario() -> None:
+        world = ready()
+        async with world.room() as room, world.room("two") as other:
+            launch = await room.launcher.start(TENANT, request(keep=True), None)
+            await room.watch(launch.launch_id)
+            held = await room.launcher.get(TENANT, launch.launch_id)
+            for each in (room, other):
+                assert await each.launches.user_of(TENANT, held.workspace_id) == launch.launch_id
+                assert await each.launches.user_of("other", held.workspace_id) == ""
+                assert await each.launches.user_of(TENANT, "wsp_else") == ""
+            await room.launcher.cancel(TENANT, launch.launch_id)
+            await room.mirror.settle()
+            for each in (room, other):
+                assert await each.launches.user_of(TENANT, held.workspace_id) == ""
+
+    run(scenario())
+
+
 def test_the_loser_of_a_branch_fails_with_the_hosts_words() -> None:
     async def scenario() -> None:
         world = ready()
@@ -87,6 +108,7 @@ def test_the_rung_and_the_freshness_are_told_with_the_step() -> None:
     async def scenario() -> None:
         world = ready()
         world.workspaces.rung, world.workspaces.upstream = "overlay", ("d" * 40, fresh)
+        world.workspaces.lfs_pointers = 3
         async with world.room() as room:
             launch = await room.launcher.start(TENANT, request(keep=True), None)
             events = await room.watch(launch.launch_id)
@@ -95,7 +117,8 @@ def test_the_rung_and_the_freshness_are_told_with_the_step() -> None:
                 for step in steps(events)
                 if (step.step, step.state) == (Step.WORKSPACE, StepState.DONE)
             ]
-            assert [(step.detail, step.freshness) for step in done] == [("overlay", fresh)]
+            facts = [(step.detail, step.freshness, step.lfs_pointers) for step in done]
+            assert facts == [("overlay", fresh, 3)]
             assert (await room.launcher.get(TENANT, launch.launch_id)).commit == "d" * 40
             kept = ControlEvent(7, EPOCH, done[0])
             assert parse_control(json.dumps(control_json(kept))) == kept

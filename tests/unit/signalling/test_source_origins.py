@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from signalling.snapshot import Changes, Source, Upstream
+from signalling.snapshot import Changes, Source, Tip, Upstream
 from signalling.snapshot_messages import from_source, to_source
 from signalling.source_bodies import SourceBody
 from signalling.source_rules import InvalidRequest, check_source
@@ -65,6 +65,7 @@ def test_all_of_it_travels_to_the_host(age: timedelta | None) -> None:
         upstream=Upstream(ADDRESSES[0], "main", age),
         submodules=True,
         origin=ADDRESSES[2],
+        tags=(Tip("refs/tags/v1", "d" * 40),),
     )
     assert from_source(to_source(source)) == source
 

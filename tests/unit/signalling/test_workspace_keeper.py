@@ -12,7 +12,7 @@ import pytest
 from chassis.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
 from signalling.launch_errors import Draining, NoHost
 from signalling.launches import PageSizeInvalid
-from signalling.snapshot import Commits, MissReason, Source, Upstream
+from signalling.snapshot import Commits, MissReason, Source, Tip, Upstream
 from signalling.source_rules import InvalidRequest
 from signalling.workspace import OpenMiss, WorkspaceState
 from signalling.workspace_errors import HostAway, PageTokenInvalid, WorkspaceNotFound
@@ -196,6 +196,19 @@ async def test_work_is_only_lost_when_it_is_forced(room: WorkspaceRoom, reason: 
     assert await room.keeper.release(TENANT, made.workspace_id, force=True)
 
 
+async def test_a_launchs_workspace_is_only_taken_away_when_it_is_forced(
+    room: WorkspaceRoom,
+) -> None:
+    made = await room.make()
+    room.users[TENANT, made.workspace_id] = "lch_1"
+    with pytest.raises(FailedPrecondition) as refused:
+        await room.keeper.release(TENANT, made.workspace_id, force=False)
+    assert refused.value.reason == "workspace_in_use"
+    assert refused.value.fields["launch_id"] == "lch_1"
+    assert (await room.keeper.get(TENANT, made.workspace_id)).state is WorkspaceState.PROVISIONED
+    assert await room.keeper.release(TENANT, made.workspace_id, force=True)
+
+
 async def test_a_second_release_changes_nothing(room: WorkspaceRoom) -> None:
     made = await room.make()
     assert await room.keeper.release(TENANT, made.workspace_id, force=False)
@@ -225,7 +238,8 @@ async def test_lists_of_all_hosts_come_in_one_order_and_in_pages(room: Workspace
     seen: list[str] = []
     token = ""
     while True:
-        page, token = await room.keeper.list(TENANT, 3, token)
+        page, token, unanswered = await room.keeper.list(TENANT, 3, token)
+        assert unanswered == []
         seen += [each.workspace_id for each in page]
         if not token:
             break
@@ -234,7 +248,23 @@ async def test_lists_of_all_hosts_come_in_one_order_and_in_pages(room: Workspace
     assert len((await room.keeper.list(TENANT, 0, ""))[0]) == 10
 
 
-async def test_a_list_is_whole_or_refused(room: WorkspaceRoom) -> None:
+async def test_a_list_names_the_hosts_that_did_not_answer(room: WorkspaceRoom) -> None:
+    await room.make("here")
+    room.hosts.hosts = {OTHER_HOST.host_id: OTHER_HOST}
+    there = await room.make("there")
+    room.hosts.hosts = {HOST.host_id: HOST, OTHER_HOST.host_id: OTHER_HOST}
+    gone = Unavailable("Away.", reason="workspace_provisioner_unavailable")
+    room.faults.refuse("workspaces.list:before", gone, once=True)
+    assert await room.keeper.list(TENANT, 0, "") == ([there], "", [HOST.host_id])
+    found, _, unanswered = await room.keeper.list(TENANT, 0, "")
+    assert (len(found), unanswered) == (2, [])
+    wrong = InvalidArgument("No.", reason="wrong")
+    room.faults.refuse("workspaces.list:before", wrong, once=True)
+    with pytest.raises(InvalidArgument):
+        await room.keeper.list(TENANT, 0, "")
+
+
+async def test_a_list_that_no_host_answers_is_refused(room: WorkspaceRoom) -> None:
     away(room, "workspaces.list:before")
     with pytest.raises(Unavailable):
         await room.keeper.list(TENANT, 0, "")
@@ -256,6 +286,8 @@ BAD: dict[str, dict[str, object]] = {
     },
     "tip_invalid": {"source": replace(SOURCE, commits=Commits(("HEAD",), b""))},
     "too_many_tips": {"source": replace(SOURCE, commits=Commits(("c" * 40,) * 65, b""))},
+    "tag_invalid": {"source": replace(SOURCE, tags=(Tip("refs/heads/x", "c" * 40),))},
+    "too_many_tags": {"source": replace(SOURCE, tags=(Tip("refs/tags/x", "c" * 40),) * 257)},
     "commits_too_large": {"source": replace(SOURCE, commits=Commits((), b"x" * 262145))},
     "noticed_invalid": {"source": replace(SOURCE, noticed=(MissReason.NO_BASE,))},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -14,12 +15,14 @@ import pytest
 from tests.fakes.checkouts import MemoryTrees
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import PowerCutDisk
-from tests.fakes.registry import MemoryUnsaved
+from tests.fakes.registry import MemoryUnsaved, StepByStep, nothing
 from workspace_provisioner.build_runs import BuildRuns
 from workspace_provisioner.disk.claim_files import ClaimFiles
 from workspace_provisioner.disk.host_locks import HostLocks
+from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.ledger_files import LedgerFiles
+from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.leases import Leases
 from workspace_provisioner.names import Claim, ClaimKind, claims_of
@@ -78,8 +81,14 @@ class Host:
         with ThreadPoolExecutor(max_workers=2) as executor:
             files = FileWork(executor=executor)
             locks = HostLocks(path=self.layout.root / ".locks")
+            logs = RecordLogs(
+                directory=self.layout.record_logs,
+                disk=self.disk,
+                owners=Owners(self.layout.owners, secrets.token_hex(8)),
+                boot=boot,
+            )
             ledger = LedgerFiles(
-                directory=self.layout.records, disk=self.disk, files=files, boot=boot
+                directory=self.layout.records, logs=logs, disk=self.disk, files=files, boot=boot
             )
             await ledger.load()
             claims = ClaimFiles(
@@ -89,6 +98,7 @@ class Host:
                 trees=self.trees,
                 ledger=ledger,
                 claims=claims,
+                warm=StepByStep(ledger=ledger, trees=self.trees, claims=claims),
                 unsaved=MemoryUnsaved(),
                 builds=BuildRuns(locks=locks, most=4),
                 locks=locks,
@@ -98,6 +108,7 @@ class Host:
             await leases.reconcile()
             yield Machine(ledger, claims, leases)
             locks.close()
+            logs.close()
 
 
 @pytest.fixture
@@ -116,7 +127,7 @@ async def test_a_record_that_was_answered_is_there_with_all_it_said(
 ) -> None:
     async with host.up("boot 1") as machine:
         await make(host, machine, workspace())
-        await machine.ledger.flush()
+        await machine.ledger.flush(nothing)
     host.disk.cut(names_stay=names_stay)
     async with host.up("boot 2") as machine:
         assert machine.ledger.get(workspace().workspace_id) == workspace()
@@ -131,7 +142,7 @@ async def test_files_that_were_not_flushed_are_not_served(host: Host, names_stay
     kept, lost = workspace("a"), workspace("b")
     async with host.up("boot 1") as machine:
         await make(host, machine, kept)
-        await machine.ledger.flush()
+        await machine.ledger.flush(nothing)
         await make(host, machine, lost)
     host.disk.cut(names_stay=names_stay)
     async with host.up("boot 2") as machine:
@@ -168,7 +179,7 @@ async def test_a_claim_without_a_record_is_released(host: Host, names_stay: bool
 async def test_a_record_without_files_is_dropped(host: Host, names_stay: bool) -> None:
     async with host.up("boot 1") as machine:
         await make(host, machine, workspace())
-        await machine.ledger.flush()
+        await machine.ledger.flush(nothing)
     host.disk.cut(names_stay=names_stay)
     host.trees.placed.clear()
     async with host.up("boot 2") as machine:
@@ -179,7 +190,7 @@ async def test_a_record_without_files_is_dropped(host: Host, names_stay: bool) -
 async def test_a_release_that_was_answered_stays(host: Host, names_stay: bool) -> None:
     async with host.up("boot 1") as machine:
         await make(host, machine, workspace())
-        await machine.ledger.flush()
+        await machine.ledger.flush(nothing)
         assert await machine.leases.release(
             "ada", workspace().workspace_id, by_key=False, checked=False
         )
@@ -196,7 +207,7 @@ async def test_a_release_that_was_answered_stays(host: Host, names_stay: bool) -
 async def test_after_a_rename_there_is_one_name(host: Host, names_stay: bool) -> None:
     async with host.up("boot 1") as machine:
         await make(host, machine, workspace())
-        await machine.ledger.flush()
+        await machine.ledger.flush(nothing)
         await machine.leases.rename("ada", workspace().workspace_id, "other")
     host.disk.cut(names_stay=names_stay)
     async with host.up("boot 2") as machine:

@@ -106,11 +106,24 @@ def test_the_pool_is_as_deep_as_what_was_wanted_lately() -> None:
     run(work())
 
 
+def test_of_very_many_commits_the_newest_are_remembered() -> None:
+    preparations = Preparations(shelves=ShelfList(can_overlay=True), clock=FakeClock())
+    for number in range(1001):
+        preparations.taken(plan("often"))
+        preparations.taken(plan(f"once {number}"))
+    depths = [preparations.depth(KEY, f"once {number}") for number in range(1001)]
+    assert depths == [0, 0, *[1] * 999]
+    assert preparations.depth(KEY, "often") == MOST_ENTRIES
+
+
 def test_shelves_are_cleared_now_and_then() -> None:
     async def work() -> None:
         shelves = ShelfList(can_overlay=True)
         async with Preparations(shelves=shelves, clock=FakeClock()).running(lambda: False):
+            assert shelves.collected == 0
+            await asyncio.sleep(1.5)  # a process may live for one launch alone
+            assert shelves.collected == 1
             await asyncio.sleep(1000)
-        assert shelves.collected == 3
+        assert shelves.collected == 4
 
     run(work())

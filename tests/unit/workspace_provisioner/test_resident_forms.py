@@ -88,6 +88,8 @@ def test_a_source_is_the_one_that_the_front_door_takes() -> None:
     asked = source_of(Fields({"source": {**clean, "upstream": upstream}})).upstream
     assert asked is not None
     assert (asked.branch, asked.max_age) == ("main", timedelta(minutes=1))
+    tag = {"ref": "refs/tags/v1", "commit": "c" * 40}
+    assert source_of(Fields({"source": {**clean, "tags": [tag]}})).tags == (Tip(*tag.values()),)
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,27 @@ def test_an_error_comes_back_with_its_reason() -> None:
     assert "secret" not in str(wire.of(2))
 
 
+def test_a_call_too_many_is_refused_and_the_others_go_on() -> None:
+    async def scenario(wire: Wire) -> None:
+        for number in range(1, MAX_CALLS + 3):
+            wire.say(number, "call", verb="echo")
+        wire.say(MAX_CALLS + 1, "bytes", b"crossed")
+        await settle()
+        for number in range(1, MAX_CALLS + 1):
+            wire.say(number, "end")
+        await settle()
+        wire.say(MAX_CALLS + 3, "call", verb="echo")
+        wire.say(MAX_CALLS + 3, "end")
+        await settle()
+
+    wire = served({"echo": echo}, scenario)
+    answered = [(frame.call, frame.type) for frame in wire.frames]
+    assert answered[:2] == [(MAX_CALLS + 1, "error"), (MAX_CALLS + 2, "error")]
+    assert [kind for _, kind in answered[2:]] == ["answer"] * (MAX_CALLS + 1)
+    refusal = wire.of(MAX_CALLS + 1)[0][1]
+    assert (refusal["kind"], refusal["reason"]) == ("unavailable", "too_many_calls")
+
+
 def test_the_end_of_the_channel_ends_every_call() -> None:
     ended = []
 
@@ -199,11 +220,6 @@ def same_number(wire: Wire) -> None:
     wire.say(1, "call", verb="for_ever")
 
 
-def too_many(wire: Wire) -> None:
-    for number in range(1, MAX_CALLS + 2):
-        wire.say(number, "call", verb="for_ever")
-
-
 def no_number(wire: Wire) -> None:
     wire.say(0, "call", verb="for_ever")
 
@@ -223,7 +239,7 @@ def no_frame(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [flood, same_number, too_many, no_number, bad_credit, unknown_type, no_frame]
+    "broken", [flood, same_number, no_number, bad_credit, unknown_type, no_frame]
 )
 def test_a_broken_rule_ends_the_connection_with_a_reason(broken: Callable[[Wire], None]) -> None:
     async def serve() -> Wire:

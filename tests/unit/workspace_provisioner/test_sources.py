@@ -11,6 +11,8 @@ from workspace_provisioner.branches import checked_branch, checked_ref
 from workspace_provisioner.errors import BranchInvalid, ChangesTooLarge, FieldInvalid
 from workspace_provisioner.sources import (
     INLINE_PACK_BYTES,
+    MOST_TAGS,
+    MOST_TAGS_BYTES,
     Changes,
     ObjectFormat,
     ProjectKey,
@@ -78,10 +80,22 @@ def test_branch_that_git_would_refuse(name: str) -> None:
         "@",
         "{x}",
         "#1",
+        "b" * 250,
+        "ü" * 125,
+        "/".join(["b" * 250] * 3),
     ],
 )
 def test_branch_that_git_allows(name: str) -> None:
     assert checked_branch(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"), [("a/" + "b" * 251, "250 bytes"), ("/".join(["b" * 199] * 6), "1000 bytes")]
+)
+def test_a_branch_that_is_too_long_is_told_the_limit(name: str, limit: str) -> None:
+    with pytest.raises(BranchInvalid) as caught:
+        checked_branch(name)
+    assert f"more than {limit}" in caught.value.message
 
 
 def test_refs_are_full_names() -> None:
@@ -152,6 +166,37 @@ def test_tips_are_checked_and_bounded() -> None:
         checked_tips([Tip("refs/heads/main", "x")], ObjectFormat.SHA1)
     with pytest.raises(FieldInvalid):
         checked_tips(tips * 5001, ObjectFormat.SHA1)
+
+
+def test_tags_of_a_launch_are_tags_and_few() -> None:
+    def tagged(*tags: Tip) -> tuple[Tip, ...]:
+        return with_tags(tags).tags
+
+    good = Tip("refs/tags/v1", COMMIT)
+    assert tagged(good) == (good,)
+    assert len(tagged(*[good] * MOST_TAGS)) == MOST_TAGS
+    for bad in (
+        [Tip("refs/heads/main", COMMIT)],
+        [Tip("refs/tags/a..b", COMMIT)],
+        [Tip("refs/tags/v1", "HEAD")],
+        [good] * (MOST_TAGS + 1),
+        [Tip("refs/tags/" + "n" * 240, COMMIT)] * (MOST_TAGS_BYTES // 250 + 1),
+    ):
+        with pytest.raises(InvalidArgument):
+            tagged(*bad)
+
+
+def with_tags(tags: tuple[Tip, ...]) -> Source:
+    return checked_source(
+        tenant="ada",
+        project="p",
+        object_format="",
+        commit=COMMIT,
+        branch="",
+        digest="",
+        changes=None,
+        tags=tags,
+    )
 
 
 def test_projects_never_share_a_store_name() -> None:

@@ -112,7 +112,8 @@ class _Talk:
 
 def submodules(world: World, limits: SubmoduleLimits | None = None) -> Submodules:
     fetch = OriginFetch(origins=world, stores=world, ancestry=world, intake=world)
-    return Submodules(fetch=fetch, trees=world, limits=limits or SubmoduleLimits())
+    slots = asyncio.Semaphore(1)
+    return Submodules(fetch=fetch, trees=world, limits=limits or SubmoduleLimits(), slots=slots)
 
 
 def source(origin: str = ORIGIN) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,17 +13,17 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chassis.errors import FairleadError
-from workspace_provisioner.errors import HostFull
-from workspace_provisioner.sources import Source, checked_source
+from workspace_provisioner.errors import HostFull, SnapshotIncomplete
+from workspace_provisioner.sources import Source, Tip, checked_source
 from workspace_provisioner.store_errors import StoreLocked
-from workspace_provisioner.tracing import MissCounter, TracedWorkspaces
+from workspace_provisioner.tracing import MissCounter, TracedSnapshots, TracedWorkspaces
 from workspace_provisioner.workspace_errors import (
     BranchInUse,
     NameInvalid,
     QuotaExceeded,
     WorkspaceExists,
 )
-from workspace_provisioner.workspaces import Miss, MissReason, Order, Rung, Workspace
+from workspace_provisioner.workspaces import Miss, MissReason, Order, Rung, Snapshot, Workspace
 from workspace_provisioner.workspaces import requested_workspace as requested
 
 pytestmark = pytest.mark.asyncio
@@ -52,8 +53,10 @@ class Workspaces:
 
     def __init__(self) -> None:
         self.answer: Workspace | Miss | FairleadError = WORKSPACE
+        self.notices: Callable[[], None] = lambda: None
 
     async def materialize(self, **asked: object) -> Workspace | Miss:
+        self.notices()
         if isinstance(self.answer, FairleadError):
             raise self.answer
         return self.answer
@@ -82,6 +85,29 @@ class Workspaces:
         return True
 
 
+class Uploads:
+    """Refuses every upload."""
+
+    def __init__(self) -> None:
+        self.error: FairleadError = SnapshotIncomplete("a blob is not there")
+
+    async def receive(
+        self,
+        source: Source,
+        tips: tuple[Tip, ...],
+        chunks: AsyncIterator[bytes],
+        *,
+        tips_only: bool = False,
+    ) -> Snapshot:
+        raise self.error
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    chunks: tuple[bytes, ...] = ()
+    for chunk in chunks:
+        yield chunk
+
+
 class Room:
     def __init__(self) -> None:
         self.workspaces = Workspaces()
@@ -93,6 +119,13 @@ class Room:
         self.misses = MissCounter(meter=self._meters.get_meter("room"))
         self.traced = TracedWorkspaces(
             workspaces=self.workspaces,
+            misses=self.misses,
+            tracer=tracers.get_tracer("room"),
+            host_id="hst_x",
+        )
+        self.uploads = Uploads()
+        self.traced_uploads = TracedSnapshots(
+            snapshots=self.uploads,
             misses=self.misses,
             tracer=tracers.get_tracer("room"),
             host_id="hst_x",
@@ -110,6 +143,11 @@ class Room:
             assert point.attributes is not None
             counts[str(point.attributes["reason"])] = int(point.value)
         return counts
+
+    def told(self) -> list[object]:
+        """The reasons that the last span tells."""
+        events = [each for each in self.span().events if each.name == "workspace.missed"]
+        return [(each.attributes or {})["fairlead.workspace.miss"] for each in events]
 
     def span(self) -> ReadableSpan:
         return self._spans.get_finished_spans()[-1]
@@ -157,7 +195,10 @@ async def test_every_reason_is_counted_and_traced() -> None:
     room.workspaces.answer = WORKSPACE
     for noticed in NOTICED:
         await room.ask(noticed)
-    room.misses.count(MissReason.FS_UNSUPPORTED)
+        assert room.told() == [noticed]
+    room.workspaces.notices = lambda: room.misses.count(MissReason.FS_UNSUPPORTED)
+    await room.ask()
+    assert room.told() == [MissReason.FS_UNSUPPORTED]
     assert room.counted() == dict.fromkeys(MissReason, 1)
 
 
@@ -198,3 +239,22 @@ async def test_spans_say_what_was_made() -> None:
     await room.traced.release("ada", workspace_id="wsp_x", checked=True)
     assert room.span().name == "workspace.release"
     assert (room.span().attributes or {})["fairlead.workspace.checked"] is True
+
+
+async def test_objects_that_the_client_lacks_are_counted_when_its_upload_fails() -> None:
+    room = Room()
+    with pytest.raises(SnapshotIncomplete):
+        await room.traced_uploads.receive(source(), (), nothing())
+    assert room.counted() == {MissReason.CLIENT_OBJECTS_MISSING: 1}
+    assert room.span().name == "snapshot.import"
+    (event,) = (e for e in room.span().events if e.name == "workspace.missed")
+    assert (event.attributes or {})["fairlead.workspace.miss"] == "client_objects_missing"
+    # What the host has lost is no fault of the client's: the miss that follows is counted.
+    assert isinstance(room.uploads.error, SnapshotIncomplete)
+    room.uploads.error.is_lost_here = True
+    with pytest.raises(SnapshotIncomplete):
+        await room.traced_uploads.receive(source(), (), nothing())
+    room.uploads.error = StoreLocked(seconds=5)
+    with pytest.raises(StoreLocked):
+        await room.traced_uploads.receive(source(), (), nothing())
+    assert room.counted() == {MissReason.CLIENT_OBJECTS_MISSING: 1, MissReason.BASE_LOCKED: 1}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from workspace_provisioner.git.pack_objects import Found, Unsuited, object_id
+from workspace_provisioner.git.tree_changes import MOST_CHANGES, TreeChanges, Written, compared
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.trees.tree_changes import MOST_CHANGES, TreeChanges, Written, compared
 
 SHA1 = ObjectFormat.SHA1
 Content = bytes | tuple[bytes, bytes] | Mapping[bytes, "Content"]
@@ -53,6 +53,10 @@ class Objects:
         return {oid: self.found[oid] for oid in oids if oid in self.found}
 
 
+def written(path: tuple[bytes, ...], mode: int | None, content: bytes) -> Written:
+    return Written(path, mode, content, object_id(SHA1, "blob", content))
+
+
 async def changes(before: Mapping[bytes, Content], after: Mapping[bytes, Content]) -> TreeChanges:
     store = Objects()
     return await compared(store.fetch, SHA1, store.tree(before), store.tree(after))
@@ -86,11 +90,11 @@ async def test_files_links_and_directories() -> None:
     assert sorted(found.replaced) == [(b"changed",), (b"d", b"e", b"f"), (b"run",)]
     assert sorted(found.directories) == [(b"new",), (b"new", b"x")]
     assert sorted(found.written, key=lambda each: each.path) == [
-        Written((b"changed",), 0o644, b"2"),
-        Written((b"d", b"e", b"f"), 0o644, b"5"),
-        Written((b"link",), None, b"d/h"),
-        Written((b"new", b"x", b"y"), 0o644, b"4"),
-        Written((b"run",), 0o755, b"1"),
+        written((b"changed",), 0o644, b"2"),
+        written((b"d", b"e", b"f"), 0o644, b"5"),
+        written((b"link",), None, b"d/h"),
+        written((b"new", b"x", b"y"), 0o644, b"4"),
+        written((b"run",), 0o755, b"1"),
     ]
 
 

@@ -827,12 +827,17 @@ class StepChanged(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     FRESHNESS_FIELD_NUMBER: _builtins.int
+    LFS_POINTERS_FIELD_NUMBER: _builtins.int
     step: Global___Step.ValueType
     """The step."""
     state: Global___StepState.ValueType
     """What became of it."""
     detail: _builtins.str
     """A few words for a person, such as the host's name or the rung that was used; may be empty."""
+    lfs_pointers: _builtins.int
+    """Number of files that are LFS pointers, which hold no content of their own; at most 1000 are counted. Only when the
+    workspace is done.
+    """
     @_builtins.property
     def elapsed(self) -> _duration_pb2.Duration:
         """How long it took; absent when it has just started."""
@@ -854,10 +859,11 @@ class StepChanged(_message.Message):
         failure: Global___Failure | None = ...,
         detail: _builtins.str = ...,
         freshness: _snapshot_pb2.Freshness | None = ...,
+        lfs_pointers: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "lfs_pointers", b"lfs_pointers", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness: _TypeAlias = _typing.Literal["freshness"]  # noqa: Y015
     _WhichOneofArgType__freshness: _TypeAlias = _typing.Literal["_freshness", b"_freshness"]  # noqa: Y015

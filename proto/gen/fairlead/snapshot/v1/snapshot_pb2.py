@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fairlead/snapshot/v1/snapshot.proto\x12\x14\x66\x61irlead.snapshot.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x02\n\x06Source\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x15\n\robject_format\x18\x02 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x33\n\x07\x63hanges\x18\x06 \x01(\x0b\x32\x1d.fairlead.snapshot.v1.ChangesH\x00\x88\x01\x01\x12\x33\n\x07\x63ommits\x18\x07 \x01(\x0b\x32\x1d.fairlead.snapshot.v1.CommitsH\x01\x88\x01\x01\x12\x35\n\x08upstream\x18\x08 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.UpstreamH\x02\x88\x01\x01\x12\x31\n\x07noticed\x18\t \x03(\x0e\x32 .fairlead.snapshot.v1.MissReason\x12\x12\n\nsubmodules\x18\n \x01(\x08\x12\x0e\n\x06origin\x18\x0b \x01(\tB\n\n\x08_changesB\n\n\x08_commitsB\x0b\n\t_upstream\"(\n\x07\x43ommits\x12\x0f\n\x07\x61gainst\x18\x01 \x03(\t\x12\x0c\n\x04pack\x18\x02 \x01(\x0c\"S\n\x08Upstream\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x02 \x01(\t\x12*\n\x07max_age\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"h\n\tFreshness\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\t\x12)\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"%\n\x07\x43hanges\x12\x0c\n\x04tree\x18\x01 \x01(\t\x12\x0c\n\x04pack\x18\x02 \x01(\x0c\"\"\n\x03Tip\x12\x0b\n\x03ref\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\t\"c\n\x15UploadSnapshotRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .fairlead.snapshot.v1.OpenUploadH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"^\n\nOpenUpload\x12\x14\n\x0cupload_token\x18\x01 \x01(\t\x12\'\n\x04tips\x18\x02 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\x12\x11\n\ttips_only\x18\x03 \x01(\x08\"J\n\x16UploadSnapshotResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.Snapshot\"\xc2\x01\n\x08Snapshot\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07host_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\'\n\x04tips\x18\x05 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0ereceived_bytes\x18\x07 \x01(\x03*\xfb\x02\n\nMissReason\x12\x1b\n\x17MISS_REASON_UNSPECIFIED\x10\x00\x12#\n\x1bMISS_REASON_UNKNOWN_PROJECT\x10\x01\x1a\x02\x08\x01\x12\x1e\n\x1aMISS_REASON_UNKNOWN_COMMIT\x10\x02\x12\x1f\n\x1bMISS_REASON_UNKNOWN_CHANGES\x10\x03\x12\x1f\n\x1bMISS_REASON_MISSING_OBJECTS\x10\x04\x12\x17\n\x13MISS_REASON_NO_BASE\x10\x05\x12\x19\n\x15MISS_REASON_REF_DRIFT\x10\x06\x12$\n MISS_REASON_SNAPSHOT_NOT_DURABLE\x10\x07\x12&\n\"MISS_REASON_CLIENT_REFS_UNREADABLE\x10\x08\x12&\n\"MISS_REASON_CLIENT_OBJECTS_MISSING\x10\t\x12\x1f\n\x1bMISS_REASON_DIRTY_TOO_LARGE\x10\n2\x80\x01\n\x0fSnapshotService\x12m\n\x0eUploadSnapshot\x12+.fairlead.snapshot.v1.UploadSnapshotRequest\x1a,.fairlead.snapshot.v1.UploadSnapshotResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#fairlead/snapshot/v1/snapshot.proto\x12\x14\x66\x61irlead.snapshot.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa6\x03\n\x06Source\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x15\n\robject_format\x18\x02 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x03 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\x33\n\x07\x63hanges\x18\x06 \x01(\x0b\x32\x1d.fairlead.snapshot.v1.ChangesH\x00\x88\x01\x01\x12\x33\n\x07\x63ommits\x18\x07 \x01(\x0b\x32\x1d.fairlead.snapshot.v1.CommitsH\x01\x88\x01\x01\x12\x35\n\x08upstream\x18\x08 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.UpstreamH\x02\x88\x01\x01\x12\x31\n\x07noticed\x18\t \x03(\x0e\x32 .fairlead.snapshot.v1.MissReason\x12\x12\n\nsubmodules\x18\n \x01(\x08\x12\x0e\n\x06origin\x18\x0b \x01(\t\x12\'\n\x04tags\x18\x0c \x03(\x0b\x32\x19.fairlead.snapshot.v1.TipB\n\n\x08_changesB\n\n\x08_commitsB\x0b\n\t_upstream\"(\n\x07\x43ommits\x12\x0f\n\x07\x61gainst\x18\x01 \x03(\t\x12\x0c\n\x04pack\x18\x02 \x01(\x0c\"S\n\x08Upstream\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0e\n\x06\x62ranch\x18\x02 \x01(\t\x12*\n\x07max_age\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"h\n\tFreshness\x12\x0e\n\x06\x62ranch\x18\x01 \x01(\t\x12)\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x66\x61llback\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"%\n\x07\x43hanges\x12\x0c\n\x04tree\x18\x01 \x01(\t\x12\x0c\n\x04pack\x18\x02 \x01(\x0c\"\"\n\x03Tip\x12\x0b\n\x03ref\x18\x01 \x01(\t\x12\x0e\n\x06\x63ommit\x18\x02 \x01(\t\"c\n\x15UploadSnapshotRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32 .fairlead.snapshot.v1.OpenUploadH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x07\n\x05\x66rame\"^\n\nOpenUpload\x12\x14\n\x0cupload_token\x18\x01 \x01(\t\x12\'\n\x04tips\x18\x02 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\x12\x11\n\ttips_only\x18\x03 \x01(\x08\"J\n\x16UploadSnapshotResponse\x12\x30\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1e.fairlead.snapshot.v1.Snapshot\"\xc2\x01\n\x08Snapshot\x12\x13\n\x0bsnapshot_id\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07host_id\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\'\n\x04tips\x18\x05 \x03(\x0b\x32\x19.fairlead.snapshot.v1.Tip\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0ereceived_bytes\x18\x07 \x01(\x03*\xfb\x02\n\nMissReason\x12\x1b\n\x17MISS_REASON_UNSPECIFIED\x10\x00\x12#\n\x1bMISS_REASON_UNKNOWN_PROJECT\x10\x01\x1a\x02\x08\x01\x12\x1e\n\x1aMISS_REASON_UNKNOWN_COMMIT\x10\x02\x12\x1f\n\x1bMISS_REASON_UNKNOWN_CHANGES\x10\x03\x12\x1f\n\x1bMISS_REASON_MISSING_OBJECTS\x10\x04\x12\x17\n\x13MISS_REASON_NO_BASE\x10\x05\x12\x19\n\x15MISS_REASON_REF_DRIFT\x10\x06\x12$\n MISS_REASON_SNAPSHOT_NOT_DURABLE\x10\x07\x12&\n\"MISS_REASON_CLIENT_REFS_UNREADABLE\x10\x08\x12&\n\"MISS_REASON_CLIENT_OBJECTS_MISSING\x10\t\x12\x1f\n\x1bMISS_REASON_DIRTY_TOO_LARGE\x10\n2\x80\x01\n\x0fSnapshotService\x12m\n\x0eUploadSnapshot\x12+.fairlead.snapshot.v1.UploadSnapshotRequest\x1a,.fairlead.snapshot.v1.UploadSnapshotResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,28 +35,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_MISSREASON'].values_by_name["MISS_REASON_UNKNOWN_PROJECT"]._loaded_options = None
   _globals['_MISSREASON'].values_by_name["MISS_REASON_UNKNOWN_PROJECT"]._serialized_options = b'\010\001'
-  _globals['_MISSREASON']._serialized_start=1289
-  _globals['_MISSREASON']._serialized_end=1668
+  _globals['_MISSREASON']._serialized_start=1330
+  _globals['_MISSREASON']._serialized_end=1709
   _globals['_SOURCE']._serialized_start=127
-  _globals['_SOURCE']._serialized_end=508
-  _globals['_COMMITS']._serialized_start=510
-  _globals['_COMMITS']._serialized_end=550
-  _globals['_UPSTREAM']._serialized_start=552
-  _globals['_UPSTREAM']._serialized_end=635
-  _globals['_FRESHNESS']._serialized_start=637
-  _globals['_FRESHNESS']._serialized_end=741
-  _globals['_CHANGES']._serialized_start=743
-  _globals['_CHANGES']._serialized_end=780
-  _globals['_TIP']._serialized_start=782
-  _globals['_TIP']._serialized_end=816
-  _globals['_UPLOADSNAPSHOTREQUEST']._serialized_start=818
-  _globals['_UPLOADSNAPSHOTREQUEST']._serialized_end=917
-  _globals['_OPENUPLOAD']._serialized_start=919
-  _globals['_OPENUPLOAD']._serialized_end=1013
-  _globals['_UPLOADSNAPSHOTRESPONSE']._serialized_start=1015
-  _globals['_UPLOADSNAPSHOTRESPONSE']._serialized_end=1089
-  _globals['_SNAPSHOT']._serialized_start=1092
-  _globals['_SNAPSHOT']._serialized_end=1286
-  _globals['_SNAPSHOTSERVICE']._serialized_start=1671
-  _globals['_SNAPSHOTSERVICE']._serialized_end=1799
+  _globals['_SOURCE']._serialized_end=549
+  _globals['_COMMITS']._serialized_start=551
+  _globals['_COMMITS']._serialized_end=591
+  _globals['_UPSTREAM']._serialized_start=593
+  _globals['_UPSTREAM']._serialized_end=676
+  _globals['_FRESHNESS']._serialized_start=678
+  _globals['_FRESHNESS']._serialized_end=782
+  _globals['_CHANGES']._serialized_start=784
+  _globals['_CHANGES']._serialized_end=821
+  _globals['_TIP']._serialized_start=823
+  _globals['_TIP']._serialized_end=857
+  _globals['_UPLOADSNAPSHOTREQUEST']._serialized_start=859
+  _globals['_UPLOADSNAPSHOTREQUEST']._serialized_end=958
+  _globals['_OPENUPLOAD']._serialized_start=960
+  _globals['_OPENUPLOAD']._serialized_end=1054
+  _globals['_UPLOADSNAPSHOTRESPONSE']._serialized_start=1056
+  _globals['_UPLOADSNAPSHOTRESPONSE']._serialized_end=1130
+  _globals['_SNAPSHOT']._serialized_start=1133
+  _globals['_SNAPSHOT']._serialized_end=1327
+  _globals['_SNAPSHOTSERVICE']._serialized_start=1712
+  _globals['_SNAPSHOTSERVICE']._serialized_end=1840
 # @@protoc_insertion_point(module_scope)

@@ -101,6 +101,7 @@ class Source(_message.Message):
     NOTICED_FIELD_NUMBER: _builtins.int
     SUBMODULES_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     """The caller's name for the project, 1 to 200 characters; by default the id of the root commit."""
     object_format: _builtins.str
@@ -133,6 +134,12 @@ class Source(_message.Message):
     def noticed(self) -> _containers.RepeatedScalarFieldContainer[Global___MissReason.ValueType]:
         """What the client could not do itself, so that the host can count it."""
 
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tip]:
+        """Tags that the host is not known to have, at most 256 whose names take 32 KiB; objects of annotated ones come in `commits`.
+        The host keeps those whose commits are whole there, and drops none that it has.
+        """
+
     def __init__(
         self,
         *,
@@ -147,10 +154,11 @@ class Source(_message.Message):
         noticed: _abc.Iterable[Global___MissReason.ValueType] | None = ...,
         submodules: _builtins.bool = ...,
         origin: _builtins.str = ...,
+        tags: _abc.Iterable[Global___Tip] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "changes", b"changes", "commits", b"commits", "upstream", b"upstream"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "branch", b"branch", "changes", b"changes", "commit", b"commit", "commits", b"commits", "digest", b"digest", "noticed", b"noticed", "object_format", b"object_format", "origin", b"origin", "project", b"project", "submodules", b"submodules", "upstream", b"upstream"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changes", b"_changes", "_commits", b"_commits", "_upstream", b"_upstream", "branch", b"branch", "changes", b"changes", "commit", b"commit", "commits", b"commits", "digest", b"digest", "noticed", b"noticed", "object_format", b"object_format", "origin", b"origin", "project", b"project", "submodules", b"submodules", "tags", b"tags", "upstream", b"upstream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changes: _TypeAlias = _typing.Literal["changes"]  # noqa: Y015
     _WhichOneofArgType__changes: _TypeAlias = _typing.Literal["_changes", b"_changes"]  # noqa: Y015
@@ -176,7 +184,7 @@ class Commits(_message.Message):
     AGAINST_FIELD_NUMBER: _builtins.int
     PACK_FIELD_NUMBER: _builtins.int
     pack: _builtins.bytes
-    """Thin pack that makes the wanted commit whole, at most 256 KiB."""
+    """Thin pack that makes the wanted commit and the tags whole, at most 256 KiB."""
     @_builtins.property
     def against(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Tips of the host that the pack is thin against; a host that lacks one answers a miss."""

@@ -202,11 +202,11 @@ class MaterializeWorkspaceRequest(_message.Message):
     branch: _builtins.str
     """Branch that the workspace gets; the source's branch when empty."""
     name: _builtins.str
-    """Name to claim, unique for tenant and project: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, first a letter or digit. None when
+    """Name to claim, unique on this host for tenant and project: 1 to 64 of a-z, 0-9, `.`, `_`, `-`, first a letter or digit. None when
     empty.
     """
     claim_branch: _builtins.bool
-    """Whether `branch` is claimed for this workspace alone: no other live workspace of the project may claim it."""
+    """Whether `branch` is claimed for this workspace alone: no other live workspace of the project on this host may claim it."""
     overlay: _builtins.bool
     """Whether who uses the workspace can mount an overlay; set by signalling from the worker's announcement."""
     @_builtins.property
@@ -513,21 +513,27 @@ class ListWorkspacesResponse(_message.Message):
 
     WORKSPACES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UNANSWERED_HOSTS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; empty on the last one."""
     @_builtins.property
     def workspaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Workspace]:
         """The workspaces, by id."""
 
+    @_builtins.property
+    def unanswered_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of hosts that did not answer the front door: what they hold is not in the page. A host itself leaves it empty."""
+
     def __init__(
         self,
         *,
         workspaces: _abc.Iterable[Global___Workspace] | None = ...,
         next_page_token: _builtins.str = ...,
+        unanswered_hosts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "workspaces", b"workspaces"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "unanswered_hosts", b"unanswered_hosts", "workspaces", b"workspaces"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

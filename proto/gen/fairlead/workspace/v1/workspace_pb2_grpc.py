@@ -124,8 +124,9 @@ class WorkspaceServiceServicer:
     def ReleaseWorkspace(self, request, context):
         """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
         nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
-        same key gets WORKSPACE_RELEASED.
-        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+        same key gets WORKSPACE_RELEASED. WORKSPACE_BUSY when another process of the host does not stop in time.
+        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is; `submodule`
+        is the path of the submodule that has the work. On the front door also WORKSPACE_IN_USE while a launch works in it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,8 +53,9 @@ class WorkspaceServiceStub:
     ReleaseWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ReleaseWorkspaceRequest, _workspace_pb2.ReleaseWorkspaceResponse]
     """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
     nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
-    same key gets WORKSPACE_RELEASED.
-    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+    same key gets WORKSPACE_RELEASED. WORKSPACE_BUSY when another process of the host does not stop in time.
+    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is; `submodule`
+    is the path of the submodule that has the work. On the front door also WORKSPACE_IN_USE while a launch works in it.
     """
     ForkWorkspace: _grpc.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]
     """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
@@ -90,8 +91,9 @@ class WorkspaceServiceAsyncStub(WorkspaceServiceStub):
     ReleaseWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ReleaseWorkspaceRequest, _workspace_pb2.ReleaseWorkspaceResponse]  # type: ignore[assignment]
     """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
     nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
-    same key gets WORKSPACE_RELEASED.
-    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+    same key gets WORKSPACE_RELEASED. WORKSPACE_BUSY when another process of the host does not stop in time.
+    With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is; `submodule`
+    is the path of the submodule that has the work. On the front door also WORKSPACE_IN_USE while a launch works in it.
     """
     ForkWorkspace: _aio.UnaryUnaryMultiCallable[_workspace_pb2.ForkWorkspaceRequest, _workspace_pb2.ForkWorkspaceResponse]  # type: ignore[assignment]
     """ForkWorkspace makes another workspace with the same commit, branches and uncommitted changes, under its own name
@@ -160,8 +162,9 @@ class WorkspaceServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_workspace_pb2.ReleaseWorkspaceResponse, _abc.Awaitable[_workspace_pb2.ReleaseWorkspaceResponse]]:
         """ReleaseWorkspace gives a workspace back, with every change in it. Releasing an unknown or a released one changes
         nothing. A release that comes while the workspace is being made takes effect and stays: a late materialize of the
-        same key gets WORKSPACE_RELEASED.
-        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is.
+        same key gets WORKSPACE_RELEASED. WORKSPACE_BUSY when another process of the host does not stop in time.
+        With `checked`, WORKSPACE_DIRTY and WORKSPACE_UNPUSHED refuse to lose work, and the workspace stays as it is; `submodule`
+        is the path of the submodule that has the work. On the front door also WORKSPACE_IN_USE while a launch works in it.
         """
 
     @_abc_1.abstractmethod

@@ -132,6 +132,22 @@ async def test_missing_objects_are_a_typed_error_and_not_tried_again(
     assert pauses.seconds == []
 
 
+@pytest.mark.asyncio
+async def test_a_host_is_told_of_missing_objects_by_an_empty_upload(
+    script: Script, door: FrontDoor, pauses: Pauses, repository: LocalRepository
+) -> None:
+    script.on("POST", "/v1/snapshots", problem(409, "snapshot_incomplete"))
+    found = read_repository(repository.path)
+    blob = repository.git("rev-parse", "HEAD:source/main.py")
+    (repository.path / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    with pytest.raises(RepositoryError) as caught:
+        await answer_miss(door, found, token="t", tips=[])
+    assert caught.value.reason == "client_objects_missing"
+    assert pauses.seconds == []
+    (upload,) = script.asked("POST", "/v1/snapshots")
+    assert upload.body.partition(b"\n")[2] == b""
+
+
 def made_large(repository: LocalRepository, monkeypatch: pytest.MonkeyPatch) -> Repository:
     monkeypatch.setattr(module, "FILES_FIRST_BYTES", 100)
     repository.write("readme.txt", b"changed since\n")
@@ -320,3 +336,33 @@ async def test_leaving_an_upload_ends_git_at_once(repository: LocalRepository) -
     await asyncio.gather(reading, return_exceptions=True)
     await chunks.aclose()
     assert list(pack) == []
+
+
+class Listed(list[os.DirEntry[str]]):
+    """A listing that is used as `os.scandir` gives it."""
+
+    def __enter__(self) -> Listed:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def test_objects_that_git_takes_away_beside_the_count_are_not_counted(
+    repository: LocalRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = repository.path / ".git" / "objects"
+    before = list(objects.glob("??/*"))
+    assert before
+    scan = os.scandir
+
+    def packed_meanwhile(directory: str) -> Listed:
+        with scan(directory) as entries:
+            listed = list(entries)
+        if listed and before[0].exists():
+            repository.git("gc", "-q", "--prune=now")
+        return Listed(listed)
+
+    monkeypatch.setattr("os.scandir", packed_meanwhile)
+    assert not module.is_large(str(objects))
+    assert not before[0].exists()

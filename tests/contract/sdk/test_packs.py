@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.packs import PackMaking, Part, pack_commits, stream_pack, tips_of
-from fairlead_sdk.repository import read_repository
+from fairlead_sdk.repository import Repository, Tip, read_repository
+from signalling.snapshots_rest_api import FIRST_LINE_BYTES
+from signalling.source_rules import MAXIMUM_TIPS
 from tests.fakes.local_repository import LocalRepository
 
 
@@ -75,6 +79,30 @@ def test_a_pack_that_nobody_reads_to_the_end_leaves_no_process(repository: Local
     assert next(pack).startswith(b"PACK")
     pack.close()
     assert list(pack) == []
+
+
+def with_heads(repository: LocalRepository, *names: str) -> Repository:
+    found = read_repository(repository.path)
+    heads = [Tip(ref=f"refs/heads/{name}", commit=found.commit) for name in names]
+    return replace(found, tips=(*heads, *found.tips))
+
+
+def test_the_tips_fit_the_first_line_of_an_upload(repository: LocalRepository) -> None:
+    long = with_heads(repository, *(f"{number:0200}" for number in range(4500)))
+    tips = tips_of(long)
+    assert tips[0].ref == "refs/heads/main", "the branch here goes before all others"
+    assert 3000 < len(tips) < 4500
+    line = json.dumps({"tips": [{"ref": tip.ref, "commit": tip.commit} for tip in tips]})
+    assert len(line) < FIRST_LINE_BYTES
+    short = with_heads(repository, *map(str, range(6000)))
+    assert len(tips_of(short)) == MAXIMUM_TIPS
+
+
+def test_names_that_no_host_takes_stop_no_upload(repository: LocalRepository) -> None:
+    whole = "/".join(["p" * 200] * 5)
+    names = ("a" * 251, "a" * 250, "é" * 126, whole, "caf\N{REPLACEMENT CHARACTER}", "short")
+    refs = [tip.ref for tip in tips_of(with_heads(repository, *names))]
+    assert refs == ["refs/heads/main", f"refs/heads/{'a' * 250}", "refs/heads/short"]
 
 
 def test_the_files_go_first_and_the_history_makes_them_whole(

@@ -227,7 +227,7 @@ def test_refs_that_are_packed_while_they_are_read_are_not_lost(
 ) -> None:
     loose(repository)
     listing = git_listing(repository)
-    walk = module._loose
+    walk = module.loose_refs
     walks: list[bytes] = []
 
     def packed_meanwhile(common: bytes, prefix: bytes) -> list[tuple[bytes, bytes]]:
@@ -236,7 +236,7 @@ def test_refs_that_are_packed_while_they_are_read_are_not_lost(
             repository.git("pack-refs", "--all", "--prune")
         return list(walk(common, prefix))
 
-    monkeypatch.setattr(module, "_loose", packed_meanwhile)
+    monkeypatch.setattr(module, "loose_refs", packed_meanwhile)
     assert fast_listing(repository) == listing
 
 

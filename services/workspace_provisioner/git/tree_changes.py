@@ -28,6 +28,7 @@ class Written:
     path: tuple[bytes, ...]
     mode: int | None
     content: bytes
+    oid: str
 
 
 @dataclass(slots=True)
@@ -74,8 +75,16 @@ async def compared(fetch: Fetch, object_format: ObjectFormat, old: str, wanted: 
             raise Unsuited("too many bytes")
         if mode == _LINK and (not content or b"\0" in content or len(content) > 4095):
             raise Unsuited("a link that cannot be made")
-        found.written.append(Written(path, _FILES.get(mode), content))
+        found.written.append(Written(path, _FILES.get(mode), content, oid))
     return found
+
+
+def tree_of(objects: Mapping[str, Found], commit: str, object_format: ObjectFormat) -> str:
+    """Return the tree of a commit; raises Unsuited when the commit is not there."""
+    kind, content = objects.get(commit, ("", b""))
+    if kind != "commit" or not content.startswith(b"tree "):
+        raise Unsuited("the commit is lacking")
+    return content[5 : 5 + object_format.digits].decode("ascii")
 
 
 def _compare(

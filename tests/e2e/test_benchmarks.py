@@ -1,0 +1,50 @@
+"""Every benchmark still runs to its end, and measures what was recorded of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.openssh import sshd_program
+
+HERE = Path(__file__).parents[2] / "benchmarks"
+NAMES = sorted(file.stem for file in (HERE / "recorded").glob("*.json"))
+OF_SSHD = {"warm_ssh_rtt_ratio", "warm_ssh_rtt_ratio_p99"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_every_benchmark_has_a_recording() -> None:
+    runnable = {
+        file.parent.name if file.stem == "__main__" else file.stem
+        for file in (*HERE.glob("*.py"), *HERE.glob("*/__main__.py"))
+        if "Recording(" in file.read_text() and file.stem != "recording"
+    }
+    assert runnable == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_measures_everything_quickly(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}"],
+        cwd=HERE.parent,
+        env={**os.environ, "QUICK": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    measured = json.loads((HERE / "out" / "quick" / f"{name}.json").read_text())
+    assert measured["quick"] is True
+    recorded = json.loads((HERE / "recorded" / f"{name}.json").read_text())
+    absent = OF_SSHD if sshd_program() is None else set()
+    for kind in ("metrics", "peers"):
+        for figure in recorded[kind].keys() - absent:
+            value = measured[kind][figure]
+            assert value == 0 if figure.endswith("_failures") else value > 0, figure
