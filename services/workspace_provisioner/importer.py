@@ -12,6 +12,7 @@ from chassis.clock import Clock
 from chassis.errors import Unavailable
 from chassis.ids import derived_id
 from workspace_provisioner.errors import HostFull, SnapshotIncomplete, storage_errors
+from workspace_provisioner.keyed_locks import KeyedLocks
 from workspace_provisioner.ports import SnapshotDirectory, Stores, Trees
 from workspace_provisioner.sources import Source, Tip
 from workspace_provisioner.workspaces import Snapshot
@@ -23,7 +24,8 @@ _REPUBLISH_ANYWAY = timedelta(days=1)
 
 
 class Importer:
-    """Receives uploads, at most `uploads` at once; `reserve_bytes` of the disk stay free.
+    """Receives uploads and what origins send, at most `uploads` at once, half of them for one
+    tenant; `reserve_bytes` of the disk stay free.
 
     `on_snapshot` is told of each snapshot that became durable.
     """
@@ -46,6 +48,7 @@ class Importer:
         self._clock = clock
         self._secret = secret
         self._slots = asyncio.Semaphore(uploads)
+        self._turns = KeyedLocks(most=max(1, uploads // 2))
         self._reserve_bytes = reserve_bytes
         self._on_snapshot = on_snapshot
         self._republished: datetime | None = None
@@ -68,7 +71,7 @@ class Importer:
         """
         if tips_only:
             tips = tuple(tip for tip in tips if not tip.ref.startswith(_TAG_REFS))
-        async with self._slots:
+        async with self._turns.hold(source.key.tenant), self._slots:
             with storage_errors():
                 snapshot = await self._take_in(source, tips, chunks, tips_only=tips_only)
         log.info(

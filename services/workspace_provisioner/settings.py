@@ -65,10 +65,16 @@ class Settings(RoomSettings):
         default=1.0, gt=0, le=1, description="Part of the capacity that one tenant may hold."
     )
     builds: int = Field(
-        default=8, ge=1, le=256, description="Checkouts that run at the same time; more wait."
+        default=8,
+        ge=1,
+        le=256,
+        description="Checkouts that run at the same time, and builds of one tenant; more wait.",
     )
     uploads: int = Field(
-        default=16, ge=1, le=256, description="Uploads that run at the same time; more wait."
+        default=16,
+        ge=1,
+        le=256,
+        description="Uploads that run at the same time, half of them for one tenant; more wait.",
     )
     max_pack_bytes: int = Field(
         default=2 * 1024**3, ge=1, description="Largest pack of an upload, in bytes."

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import getpass
 import shutil
+import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -353,3 +355,29 @@ async def test_a_key_that_the_server_does_not_take(
     shutil.copy(sshd.directory / "host_key", folder / "ada" / "ssh_key")
     url = f"ssh://{getpass.getuser()}@127.0.0.1:{sshd.port}{origin.path}"
     assert await fault(tip(origins(credentials=folder), url)) is OriginFault.UNAUTHORIZED
+
+
+@pytest.mark.asyncio
+async def test_silent_name_servers_hold_up_no_other_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, gate = socket.getaddrinfo, threading.Event()
+
+    def ask(host: str, port: int, **options: int) -> object:
+        if host.startswith("silent"):
+            gate.wait()
+            raise OSError("no answer")
+        return known(host, port, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    with closing(SystemResolver()) as resolver:
+        silent = [
+            asyncio.ensure_future(resolver(f"silent{number}.example", 443)) for number in range(64)
+        ]
+        try:
+            async with asyncio.timeout(30):
+                assert await resolver("127.0.0.1", 443) == ["127.0.0.1"]
+                # Nor does anybody else who has to leave the loop for a moment.
+                await asyncio.to_thread(gate.is_set)
+        finally:
+            gate.set()
+        found = await asyncio.gather(*silent, return_exceptions=True)
+        assert all(isinstance(each, OSError) for each in found)

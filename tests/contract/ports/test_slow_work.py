@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, chunked, open_layered_room
+from tests.fakes.store_room import open_store_room
+from workspace_provisioner.errors import PackInvalid
 from workspace_provisioner.git import content
 from workspace_provisioner.trees.workspace_copies import WorkspaceCopies
 from workspace_provisioner.workspaces import Rung
@@ -18,6 +21,7 @@ from workspace_provisioner.workspaces import Rung
 pytestmark = pytest.mark.asyncio
 
 MANY = 8
+WARM_THREADS = "file-tree"
 
 
 @pytest.fixture
@@ -29,11 +33,9 @@ def client(tmp_path: Path) -> GitClient:
 
 
 @pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """Blocks the threads of the slow work until the test ends."""
-    opened = threading.Event()
-    yield opened
-    opened.set()
+def gate() -> threading.Event:
+    """Blocks the threads of the slow work until it is set."""
+    return threading.Event()
 
 
 class Blocked:
@@ -41,18 +43,23 @@ class Blocked:
 
     def __init__(self, gate: threading.Event) -> None:
         self.begun = asyncio.Event()
+        self.thread = ""
         self._gate = gate
         self._loop = asyncio.get_running_loop()
 
     def __call__(self, *_: object, **__: object) -> None:
+        self.thread = threading.current_thread().name.rpartition("_")[0]
         self._loop.call_soon_threadsafe(self.begun.set)
         self._gate.wait()
 
 
-async def take_warm(room: ProvisionerRoom, client: GitClient) -> None:
+async def take_warm(room: ProvisionerRoom, client: GitClient, gate: threading.Event) -> None:
     """Take what is prepared, which the work that is blocked must not hold up."""
-    async with asyncio.timeout(60):
-        made, _ = await room.make("warm", client.source(), "branch", overlay=True)
+    try:
+        async with asyncio.timeout(30):
+            made, _ = await room.make("warm", client.source(), "branch", overlay=True)
+    finally:
+        gate.set()
     assert made.rung is Rung.OVERLAY
 
 
@@ -80,8 +87,8 @@ async def test_a_warm_take_waits_for_no_fork(
             for number in range(MANY)
         ]
         await blocked.begun.wait()
-        await take_warm(room, client)
-        gate.set()
+        await take_warm(room, client, gate)
+        assert blocked.thread not in ("", WARM_THREADS)
         await asyncio.gather(*forks, return_exceptions=True)
 
 
@@ -105,6 +112,36 @@ async def test_a_warm_take_waits_for_no_upload_that_is_taken_apart(
         ]
         await blocked.begun.wait()
         client.git("checkout", "-q", "HEAD~1")
-        await take_warm(room, client)
-        gate.set()
+        await take_warm(room, client, gate)
+        assert blocked.thread not in ("", WARM_THREADS)
         await asyncio.gather(*uploads)
+
+
+async def test_uploads_of_one_tenant_that_stand_still_leave_room_for_others(
+    tmp_path: Path, client: GitClient
+) -> None:
+    source = client.source()
+    others = replace(source, key=replace(source.key, tenant="slow"))
+    still = asyncio.Event()
+    begun = 0
+
+    async def standing() -> AsyncIterator[bytes]:
+        nonlocal begun
+        begun += 1
+        yield b"PACK"
+        await still.wait()
+
+    async with open_store_room(tmp_path / "stores") as room:
+        stuck = [
+            asyncio.create_task(room.importer.receive(others, (), standing())) for _ in range(MANY)
+        ]
+        await asyncio.sleep(0)  # now each has a place, or waits for one
+        try:
+            async with asyncio.timeout(30):
+                assert (await room.upload(client)).commit == source.commit
+            assert 0 < begun < MANY
+        finally:
+            still.set()
+            ends = await asyncio.gather(*stuck, return_exceptions=True)
+        assert {type(end) for end in ends} == {PackInvalid}
+        assert begun == MANY
