@@ -103,7 +103,7 @@ class _Direction:
                 return
 
     async def _give(self, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):  # also when the other end is gone
             while True:
                 while not self._waiting:
                     self._changed.clear()
