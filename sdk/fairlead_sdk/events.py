@@ -19,7 +19,8 @@ class StepChanged:
     `step` is `workspace`, `sandbox`, `channel` or `execution`; `state` is `started`, `done`,
     `failed` or `undone`; `elapsed` is in seconds, absent when it has just started; `freshness`
     comes with a workspace that is done, when an upstream was asked for; `lfs_pointers` counts its
-    files whose content is with Git LFS.
+    files whose content is with Git LFS; `tags_left_out` says that the host lacks what new tags lead
+    to, so that the next launch sends them again.
     """
 
     step: str
@@ -29,6 +30,7 @@ class StepChanged:
     detail: str
     freshness: Freshness | None = None
     lfs_pointers: int = 0
+    tags_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ def _happening(name: str, fields: JsonObject) -> Happening | None:
                 detail=form.text(fields, "detail"),
                 freshness=Freshness.read(form.child(fields, "freshness")),
                 lfs_pointers=form.number(fields, "lfs_pointers"),
+                tags_left_out=form.flag(fields, "tags_left_out"),
             )
         case "miss":
             return SnapshotMissed(

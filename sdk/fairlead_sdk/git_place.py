@@ -129,7 +129,7 @@ def _require_plain_configuration(shared: str) -> None:
     if len(text) > _LONGEST_CONFIG_BYTES or "\\\n" in text:
         raise Unsure("a configuration that only git reads")
     section = ""
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, text.split("\n")):
         if not line or line[0] in "#;":
             continue
         if line[0] == "[":

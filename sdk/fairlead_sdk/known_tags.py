@@ -101,7 +101,7 @@ def merged_tags(repository: Repository, tags: Sequence[Tip]) -> tuple[Tip, ...]:
 
 
 def learn_sent(repository: Repository, source: JsonObject, *, url: str) -> None:
-    """Note that the tags of a source that was served are there."""
+    """Note that the tags of a source that was served, with none of them left out, are there."""
     sent = form.children(source, "tags")
     if sent:
         found = {form.text(each, "ref"): form.text(each, "commit") for each in sent}

@@ -134,9 +134,9 @@ class AsyncLaunches:
                         uploaded.add(miss.upload_token)
                         yield event
                         await self._answer(repository, miss, on_upload)
-                    case StepChanged(step="workspace", state="done"):
+                    case StepChanged(step="workspace", state="done") as made:
                         yield event
-                        await asyncio.to_thread(self._learn, repository, body)
+                        await asyncio.to_thread(self._learn, repository, body, made)
                         await self._go_on_with_history(repository)
                     case _:
                         yield event
@@ -165,11 +165,12 @@ class AsyncLaunches:
             if answer is not None:
                 self.histories.begin(answer)
 
-    def _learn(self, repository: Repository, body: JsonObject) -> None:
+    def _learn(self, repository: Repository, body: JsonObject, made: StepChanged) -> None:
         source = form.child(body, "source") or {}
         if "upstream" not in source:  # else it is another commit
             known_tips(repository, url=self._door.url).learn([repository.commit])
-            learn_sent(repository, source, url=self._door.url)
+            if not made.tags_left_out:
+                learn_sent(repository, source, url=self._door.url)
 
     async def get(self, launch_id: str) -> LaunchRecord:
         """Read a launch."""

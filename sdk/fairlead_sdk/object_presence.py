@@ -50,7 +50,7 @@ def _with_alternates(objects: str, depth: int = 0) -> Iterator[str]:
         return
     try:
         with open(f"{objects}/info/alternates", encoding="utf-8") as file:
-            lines = file.read().splitlines()
+            lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError):
         return
     for line in lines:

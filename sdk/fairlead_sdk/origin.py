@@ -100,7 +100,7 @@ def _trunk(place: Path) -> str:
     names = [f"{_REMOTE}{name}" for name in ("HEAD", "main", "master")]
     listing = ("for-each-ref", "--format=%(refname)%00%(symref)", *names)
     answer = finish_git(start_git(*listing, directory=place))
-    lines = os.fsdecode(answer.stdout).splitlines()
+    lines = os.fsdecode(answer.stdout).split("\n")
     found = dict(line.partition("\0")[::2] for line in lines)
     head = found.get(names[0], "")
     if head.startswith(_REMOTE):

@@ -75,7 +75,7 @@ async def materialized(channel: HostChannel, request: WorkspaceRequest) -> Mater
     if workspace is not None:
         lacks_history = False
         if not request.from_:  # else it is another commit
-            lacks_history = await asyncio.to_thread(_learn, request, source)
+            lacks_history = await asyncio.to_thread(_learn, request, source, workspace)
         return Materialized(workspace, upload.rest if lacks_history else None)
     miss = form.child(answer, "miss") or {}
     if request.on_miss is not None:
@@ -202,9 +202,12 @@ async def _fed(
     await call.end()
 
 
-def _learn(request: WorkspaceRequest, source: JsonObject) -> bool:
-    """Note that the host has the commit and the tags; says whether it lacks the history."""
+def _learn(request: WorkspaceRequest, source: JsonObject, workspace: JsonObject) -> bool:
+    """Note that the host has the commit, and the tags unless it left some out; says whether it
+    lacks the history.
+    """
     known = known_tips(request.repository, url=request.url)
     known.learn((request.repository.commit,))
-    learn_sent(request.repository, source, url=request.url)
+    if not form.flag(workspace, "tags_left_out"):
+        learn_sent(request.repository, source, url=request.url)
     return known.lacks_history

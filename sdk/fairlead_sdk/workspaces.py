@@ -124,16 +124,17 @@ class AsyncWorkspaces:
             )
         else:
             if not request.from_:
-                await asyncio.to_thread(self._learn, repository, body)
+                await asyncio.to_thread(self._learn, repository, body, answer)
             return WorkspaceRecord.read(answer)
         made = form.child(answer, "workspace")
         if made is None:
             made = await self._door.post("/v1/workspaces", body, key=key)
         return WorkspaceRecord.read(made)
 
-    def _learn(self, repository: Repository, body: JsonObject) -> None:
+    def _learn(self, repository: Repository, body: JsonObject, made: JsonObject) -> None:
         known_tips(repository, url=self._door.url).learn([repository.commit])
-        learn_sent(repository, form.child(body, "source") or {}, url=self._door.url)
+        if not form.flag(made, "tags_left_out"):
+            learn_sent(repository, form.child(body, "source") or {}, url=self._door.url)
 
     async def get(self, workspace_id: str, *, count_changes: bool = False) -> WorkspaceRecord:
         """Read a workspace; with `count_changes` the files are counted that have changed in it."""

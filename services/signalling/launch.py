@@ -175,7 +175,7 @@ class LaunchSnapshot:
 class StepChanged:
     """A step started, finished, failed or was undone; `elapsed` in seconds, absent when it has just
     started; `freshness` when the workspace is done and an upstream was asked for, `lfs_pointers`
-    when it is done.
+    and `tags_left_out` when it is done.
     """
 
     step: Step
@@ -185,6 +185,7 @@ class StepChanged:
     detail: str = ""
     freshness: Freshness | None = None
     lfs_pointers: int = 0
+    tags_left_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

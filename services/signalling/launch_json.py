@@ -134,15 +134,16 @@ def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tupl
             return "snapshot", launch_json(launch)
         case OutputRecord():
             return "output", output_json(happening)
-        case StepChanged(step, state, elapsed, failure, detail, freshness, lfs_pointers):
+        case StepChanged() as step:
             return "step", {
-                "step": step.value,
-                "state": state.value,
-                "elapsed": elapsed,
-                "failure": failure_json(failure),
-                "detail": detail,
-                "freshness": freshness_json(freshness),
-                "lfs_pointers": lfs_pointers,
+                "step": step.step.value,
+                "state": step.state.value,
+                "elapsed": step.elapsed,
+                "failure": failure_json(step.failure),
+                "detail": step.detail,
+                "freshness": freshness_json(step.freshness),
+                "lfs_pointers": step.lfs_pointers,
+                "tags_left_out": step.tags_left_out,
             }
         case SnapshotMissed(reason, wanted, tips, token, expires_at):
             return "miss", {

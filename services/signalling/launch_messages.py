@@ -145,6 +145,7 @@ def _to_step(changed: StepChanged) -> pb.StepChanged:
         detail=changed.detail,
         freshness=None if changed.freshness is None else to_freshness(changed.freshness),
         lfs_pointers=changed.lfs_pointers,
+        tags_left_out=changed.tags_left_out,
     )
 
 

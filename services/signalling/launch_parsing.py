@@ -173,6 +173,7 @@ def _happening(name: str, fields: _Fields) -> Happening:
                 detail=fields.text("detail"),
                 freshness=_freshness(fields.optional_object("freshness")),
                 lfs_pointers=fields.optional_number("lfs_pointers") or 0,
+                tags_left_out=fields.flag("tags_left_out"),
             )
         case "miss":
             return SnapshotMissed(

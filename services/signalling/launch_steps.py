@@ -125,6 +125,7 @@ class LaunchSteps:
                 self._done(Step.WORKSPACE, detail=made.rung),
                 freshness=made.freshness,
                 lfs_pointers=made.lfs_pointers,
+                tags_left_out=made.tags_left_out,
             )
             self._live.update(launch, done)
             return made.workspace_id

@@ -122,7 +122,9 @@ async def open_launches(
         workspaces = GrpcWorkspaces(channels=cache)
         sandboxes = GrpcSandboxes(channels=cache)
         executions = GrpcExecutions(channels=cache)
-        launches = Launches(mirror=mirror, store=store, hosts=hosts, sandboxes=sandboxes)
+        launches = Launches(
+            mirror=mirror, store=store, hosts=hosts, sandboxes=sandboxes, clock=clock
+        )
         mesh = Mesh(
             hosts=hosts,
             workspaces=workspaces,

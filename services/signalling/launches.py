@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from chassis.clock import Clock
 from chassis.errors import InvalidArgument, Unavailable
 from chassis.ids import is_id
 from signalling.host import Host
@@ -37,12 +38,19 @@ class Launches:
     """The launches of all tenants; every call names the tenant that asks."""
 
     def __init__(
-        self, *, mirror: LaunchMirror, store: LaunchStore, hosts: Hosts, sandboxes: Sandboxes
+        self,
+        *,
+        mirror: LaunchMirror,
+        store: LaunchStore,
+        hosts: Hosts,
+        sandboxes: Sandboxes,
+        clock: Clock,
     ) -> None:
         self._mirror = mirror
         self._store = store
         self._hosts = hosts
         self._sandboxes = sandboxes
+        self._clock = clock
 
     def live(self, tenant: str, launch_id: str) -> LiveLaunch | None:
         """Return a launch that this replica runs; raises LaunchNotFound when it is another
@@ -82,7 +90,8 @@ class Launches:
 
     async def user_of(self, tenant: str, workspace_id: str) -> str:
         """Return the id of the launch that has not given a workspace back; empty when none is known
-        to, also while the store is away.
+        to, also while the store is away. One whose lease ended has it only while it runs here:
+        elsewhere, whoever ran it may be gone.
         """
         for live in self._mirror.all():
             if live.tenant == tenant and _works_in(live.launch, workspace_id):
@@ -93,7 +102,10 @@ class Launches:
                 records, token = await self._store.page(tenant, LARGEST_PAGE, token)
                 for record in records:
                     is_here = self._mirror.live(record.launch_id) is not None
-                    if not is_here and _works_in(record.launch, workspace_id):
+                    if is_here or not _works_in(record.launch, workspace_id):
+                        continue
+                    ends = record.launch.expires_at
+                    if ends is None or ends > self._clock.now():
                         return record.launch_id
                 if not token:
                     return ""

@@ -140,6 +140,10 @@ class StepAnswer(Answer):
         default=0,
         description="Files of the workspace that are LFS pointers; at most 1000 are counted.",
     )
+    tags_left_out: bool = Field(
+        default=False,
+        description="Whether tags of the source were left out, whose objects the host lacks.",
+    )
 
 
 class MissAnswer(Answer):

@@ -33,6 +33,7 @@ class Workspace:
     name: str = ""
     has_submodules: bool = False
     lfs_pointers: int = 0
+    tags_left_out: bool = False
     changed_files: int | None = None
     freshness: Freshness | None = None
 

@@ -75,6 +75,9 @@ class WorkspaceAnswer(Answer):
     rung: str = Field(description="How it was made, such as `overlay`, `pool` or `checkout`.")
     has_submodules: bool
     lfs_pointers: int = Field(description="Files that are LFS pointers; at most 1000 are counted.")
+    tags_left_out: bool = Field(
+        description="Whether tags of the source were left out, whose objects the host lacks."
+    )
     changed_files: int | None = Field(description="Null unless the count was asked for.")
     freshness: FreshnessAnswer | None
     created_at: datetime

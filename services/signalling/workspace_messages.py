@@ -47,6 +47,7 @@ def from_workspace(message: pb.Workspace) -> Workspace:
         name=message.name,
         has_submodules=message.has_submodules,
         lfs_pointers=message.lfs_pointers,
+        tags_left_out=message.tags_left_out,
         changed_files=message.changed_files if message.HasField("changed_files") else None,
         freshness=from_freshness(message.freshness) if message.HasField("freshness") else None,
     )
@@ -71,6 +72,7 @@ def to_workspace(workspace: Workspace, tenant: str) -> pb.Workspace:
         name=workspace.name,
         freshness=None if fresh is None else to_freshness(fresh),
         lfs_pointers=workspace.lfs_pointers,
+        tags_left_out=workspace.tags_left_out,
     )
 
 

@@ -121,6 +121,7 @@ class Builder:
                 rung=taken.rung,
                 has_submodules=taken.has_submodules,
                 lfs_pointers=taken.lfs_pointers,
+                tags_left_out=self._gate.brings_tags(source),
                 submodules=submodules,
                 expires_at=now + order.lease,
             )

@@ -4,7 +4,6 @@ with it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from workspace_provisioner.errors import CheckoutFailed, SnapshotIncomplete
@@ -73,7 +72,7 @@ class Gate:
         # The changes go their own way, with the request or with an upload.
         bare = replace(source, changes=None, commits=None, tags=())
         try:
-            await self._importer.receive(bare, tags, _once(commits.pack))
+            await self._importer.receive_whole(bare, tags, commits.pack)
         except SnapshotIncomplete:
             return False
         return True
@@ -107,7 +106,3 @@ class Gate:
     async def _without_changes(self, source: Source, tree: str) -> Miss:
         tips = await self._stores.tips(source.key)
         return Miss(MissReason.UNKNOWN_CHANGES, (tree,), tips)
-
-
-async def _once(pack: bytes) -> AsyncIterator[bytes]:
-    yield pack

@@ -25,7 +25,7 @@ _REPUBLISH_ANYWAY = timedelta(days=1)
 
 class Importer:
     """Receives uploads and what origins send, at most `uploads` at once, half of them for one
-    tenant; `reserve_bytes` of the disk stay free.
+    tenant; what comes whole with a request is not counted. `reserve_bytes` of the disk stay free.
 
     `on_snapshot` is told of each snapshot that became durable.
     """
@@ -72,8 +72,24 @@ class Importer:
         if tips_only:
             tips = tuple(tip for tip in tips if not tip.ref.startswith(_TAG_REFS))
         async with self._turns.hold(source.key.tenant), self._slots:
-            with storage_errors():
-                snapshot = await self._take_in(source, tips, chunks, tips_only=tips_only)
+            return await self._receive(source, tips, chunks, tips_only=tips_only)
+
+    async def receive_whole(self, source: Source, tips: tuple[Tip, ...], pack: bytes) -> Snapshot:
+        """Take a pack in that came whole with a request, as `receive` does: it waits for no upload,
+        since nobody has to send anything more.
+        """
+        return await self._receive(source, tips, _once(pack), tips_only=False)
+
+    async def _receive(
+        self,
+        source: Source,
+        tips: tuple[Tip, ...],
+        chunks: AsyncIterator[bytes],
+        *,
+        tips_only: bool,
+    ) -> Snapshot:
+        with storage_errors():
+            snapshot = await self._take_in(source, tips, chunks, tips_only=tips_only)
         log.info(
             "snapshot imported",
             extra={
@@ -159,3 +175,7 @@ class Importer:
             created_at=self._clock.now(),
             received_bytes=0,
         )
+
+
+async def _once(pack: bytes) -> AsyncIterator[bytes]:
+    yield pack

@@ -14,7 +14,7 @@ from operator import itemgetter
 from chassis.clock import Clock
 from chassis.errors import FairleadError
 from workspace_provisioner.build_runs import BuildRuns
-from workspace_provisioner.errors import WorkspaceNotFound, storage_errors
+from workspace_provisioner.errors import StorageUnavailable, WorkspaceNotFound, storage_errors
 from workspace_provisioner.lock_ports import LockKept, Locks
 from workspace_provisioner.names import claims_of
 from workspace_provisioner.ports import (
@@ -194,12 +194,13 @@ class Leases:
         now = self._clock.now()
         for each in self._due(now):
             async with self._locks.attempt(each.workspace_id) as held:
-                found = self._ledger.get(each.workspace_id) if held else None
-                if found is None:
-                    continue
                 try:
+                    found = self._ledger.get(each.workspace_id) if held else None
+                    if found is None:
+                        continue
                     if found.state is State.RELEASED:
-                        await self._ledger.remove(found.workspace_id)
+                        if found.released_at == each.released_at:  # not released meanwhile
+                            await self._ledger.remove(found.workspace_id)
                     elif found.expires_at <= now:
                         await self.give_back(found)
                         log.info("lease ended", extra={"workspace_id": found.workspace_id})
@@ -226,13 +227,17 @@ class Leases:
 
     async def take_away_strays(self) -> None:
         """Take away the files that no workspace holds: those of builds that were killed, and those
-        that could not be moved when they were released. One that is being made is left alone.
+        that could not be moved when they were released. One that is being made is left alone, and
+        so is one whose record cannot be read.
         """
         present = await self._trees.strays()
         held = {each.workspace_id for each in self._ledger.all() if each.state is State.PROVISIONED}
         for workspace_id in present - held:
             async with self._locks.attempt(workspace_id) as alone:
-                found = self._ledger.get(workspace_id) if alone else None
+                try:
+                    found = self._ledger.get(workspace_id) if alone else None
+                except StorageUnavailable:
+                    continue
                 if not alone or (found and found.state is State.PROVISIONED):
                     continue
                 await self._trees.discard(workspace_id)

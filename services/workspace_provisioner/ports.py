@@ -289,7 +289,7 @@ class Ledger(Protocol):
     """The records of workspaces, of all processes that serve this host root."""
 
     def get(self, workspace_id: str) -> Workspace | None:
-        """Return a record as it is on the disk."""
+        """Return a record as it is on the disk; raises StorageUnavailable for another form."""
         ...
 
     def provisioned(self, tenant: str = "") -> int:

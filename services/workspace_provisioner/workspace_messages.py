@@ -85,6 +85,7 @@ def workspace_message(workspace: Workspace, host_id: str) -> workspace_pb2.Works
         name=workspace.name,
         freshness=_freshness(workspace.freshness),
         lfs_pointers=workspace.lfs_pointers,
+        tags_left_out=workspace.tags_left_out,
     )
 
 

@@ -106,6 +106,7 @@ class Workspace:
     rung: Rung = Rung.CHECKOUT
     freshness: Freshness | None = None
     lfs_pointers: int = 0
+    tags_left_out: bool = False
     submodules: tuple[PlacedSubmodule, ...] = ()
     source_borrows_since: datetime | None = None
 
@@ -213,6 +214,7 @@ def requested_fork(order: ForkOrder, source: Workspace, now: datetime) -> Worksp
         name=order.name,
         claims_branch=bool(order.branch),
         source_borrows_since=source.borrows_since,
+        tags_left_out=False,
     )
 
 

@@ -188,6 +188,7 @@ def every_happening(
             detail="checkout",
             freshness=Freshness("main", START, fallback=True, reason="origin_timeout"),
             lfs_pointers=2,
+            tags_left_out=True,
         ),
         StepChanged(Step.SANDBOX, StepState.FAILED, elapsed=0.5, failure=failure),
         SnapshotMissed(MissReason.UNKNOWN_COMMIT, ("0" * 40,), (), UPLOAD_TOKEN, START),

@@ -38,6 +38,13 @@ def run_git(
     ).stdout
 
 
+def run_script(cwd: Path, script: str) -> bytes:
+    """Run a shell script in `cwd`, whose git knows no other configuration; returns its output."""
+    return subprocess.run(
+        ["sh", "-ec", script], cwd=cwd, env=_ENVIRONMENT, capture_output=True, check=True
+    ).stdout
+
+
 class GitClient:
     """A repository on a laptop."""
 

@@ -78,7 +78,11 @@ class Room:
         )
         executions = FakeExecutions(worker=world.worker)
         self.launches = Launches(
-            mirror=self.mirror, store=store, hosts=world.hosts, sandboxes=world.worker
+            mirror=self.mirror,
+            store=store,
+            hosts=world.hosts,
+            sandboxes=world.worker,
+            clock=clock,
         )
         self.uploads = Uploads(
             workspaces=world.workspaces,

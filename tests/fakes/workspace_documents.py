@@ -24,6 +24,7 @@ def workspace(**members: object) -> Document:
         "rung": "overlay",
         "has_submodules": False,
         "lfs_pointers": 0,
+        "tags_left_out": False,
         "changed_files": None,
         "freshness": None,
         "created_at": "2026-01-02T03:04:05.678901Z",

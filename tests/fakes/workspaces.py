@@ -37,6 +37,7 @@ class FakeWorkspaces:
         self.carries_on = True
         self.rung = "checkout"
         self.lfs_pointers = 0
+        self.tags_left_out = False
         self.upstream: tuple[str, Freshness] | None = None
 
     async def materialize(
@@ -60,6 +61,7 @@ class FakeWorkspaces:
             host_id=host.host_id,
             rung=self.rung,
             lfs_pointers=self.lfs_pointers,
+            tags_left_out=self.tags_left_out,
             freshness=self.upstream[1] if self.upstream else None,
             created_at=START,
             expires_at=START + order.lease,

@@ -53,7 +53,11 @@ def add_workspace_verbs(
     renew.add_argument("workspace", metavar="WORKSPACE", help=_ID)
     remove = add("rm", _rm, _RM, "WORKSPACE...")
     remove.add_argument("workspaces", metavar="WORKSPACE", nargs="+", help=_ID)
-    remove.add_argument("--force", action="store_true", help="Also when work is lost.")
+    remove.add_argument(
+        "--force",
+        action="store_true",
+        help="Also when work is lost, and from a launch that works in it.",
+    )
     for parser in (listing, show, renew, remove):
         parser.add_argument(
             "--host",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import StorageUnavailable
 from workspace_provisioner.lock_ports import Locks
 from workspace_provisioner.names import Claim, claims_of
 from workspace_provisioner.ports import Disk, Ledger
@@ -110,7 +111,10 @@ class ClaimFiles:
             return True
 
     def _holds(self, holder: str, path: Path) -> bool:
-        found = self._ledger.get(holder)
+        try:
+            found = self._ledger.get(holder)
+        except StorageUnavailable:
+            return True  # nobody knows what it has
         return (
             found is not None
             and found.state is State.PROVISIONED

@@ -8,17 +8,27 @@ What a power cut leaves is taken for whole when the file system was flushed afte
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from workspace_provisioner.disk.known_records import KnownRecords
 from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
-from workspace_provisioner.disk.workspace_records import Moment, Record, read_record, written
+from workspace_provisioner.disk.workspace_records import (
+    Moment,
+    OtherForm,
+    Record,
+    read_record,
+    written,
+)
+from workspace_provisioner.errors import StorageUnavailable
 from workspace_provisioner.ports import Disk
 from workspace_provisioner.workspaces import State, Workspace
 
@@ -29,7 +39,7 @@ _OLD_DRAFT_SECONDS = 600.0
 # The clock of a file system ticks every 4 ms on the slowest kernels.
 _TICK_NANOSECONDS = 20_000_000
 _MOST_BOOTS = 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMSGSIZE)
 
 
 class LedgerFiles:
@@ -51,20 +61,16 @@ class LedgerFiles:
         self._unflushed = False
 
     async def load(self) -> None:
-        """Read every record; drop one that cannot be read, or whose files a power cut may have
-        taken: its workspace is then taken away.
+        """Read every record; drop one that was cut short, or whose files a power cut may have
+        taken: its workspace is then taken away. One of another form stays, with its workspace.
         """
         await self._files.run(self._restore)
         await self._files.run(self._drop_lost)
         self._scan()
 
     def get(self, workspace_id: str) -> Workspace | None:
-        content = self._disk.read(self._path(workspace_id))
-        if content is None:
-            self._forget(workspace_id)
-            return None
-        if self._known.content(workspace_id) != content:
-            self._take(workspace_id, content)
+        if not self._learn(workspace_id):
+            raise StorageUnavailable
         found = self._known.get(workspace_id)
         return found.workspace if found else None
 
@@ -137,23 +143,40 @@ class LedgerFiles:
     def _flush(self, until: float) -> None:
         aside = self._logs.put_aside()
         self._disk.sync_all(self._directory)
-        flushed = self._flushed_until()
-        flushed.pop(self._boot, None)
-        kept = [*flushed.items(), (self._boot, until)][-_MOST_BOOTS:]
-        self._disk.write_whole(self._directory / _FLUSHED, json.dumps(dict(kept)).encode())
+        with self._alone():
+            flushed = self._flushed_until()
+            # Another process may have begun later, and been done earlier.
+            latest = max(until, flushed.pop(self._boot, -1.0))
+            kept = [*flushed.items(), (self._boot, latest)][-_MOST_BOOTS:]
+            self._disk.write_whole(self._directory / _FLUSHED, json.dumps(dict(kept)).encode())
         self._logs.drop(aside)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for the other processes that say what they flushed."""
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _path(self, workspace_id: str) -> Path:
         return self._directory / f"{workspace_id}.json"
 
-    def _take(self, workspace_id: str, content: bytes) -> None:
-        try:
-            record = read_record(content)
-        except ValueError:
-            log.warning("record unreadable", extra={"workspace_id": workspace_id})
+    def _learn(self, workspace_id: str) -> bool:
+        """Take what the disk holds; False when it is of another form."""
+        content = self._disk.read(self._path(workspace_id))
+        if content is None:
             self._forget(workspace_id)
-            return
-        self._known.remember(record, content)
+        elif self._known.content(workspace_id) != content:
+            try:
+                self._known.remember(read_record(content), content)
+            except ValueError as error:
+                log.warning("record unreadable", extra={"workspace_id": workspace_id})
+                self._forget(workspace_id)
+                return not isinstance(error, OtherForm)
+        return True
 
     def _forget(self, workspace_id: str) -> None:
         self._inodes.pop(workspace_id, None)
@@ -175,7 +198,7 @@ class LedgerFiles:
             self._forget(workspace_id)
         for workspace_id, inode in found.items():
             if self._inodes.get(workspace_id) != inode:
-                self.get(workspace_id)
+                self._learn(workspace_id)
                 self._inodes[workspace_id] = inode
         self._scanned_at = changed_at if settled else 0
 
@@ -183,7 +206,11 @@ class LedgerFiles:
         """Put back what a power cut took of the records, and begin to write."""
         lost: dict[str, tuple[Record, bytes]] = {}
         for content in self._logs.lost():
-            record = read_record(content)
+            try:
+                record = read_record(content)
+            except ValueError:
+                log.warning("line of a record log unreadable")
+                continue
             workspace_id = record.workspace.workspace_id
             before = lost.get(workspace_id)
             if before is None or before[0].revision < record.revision:
@@ -215,6 +242,9 @@ class LedgerFiles:
             return False
         try:
             found = read_record(content)
+        except OtherForm:
+            log.error("record of another form kept", extra={"record": path.name})
+            return False
         except ValueError:
             return True
         made = found.made
@@ -249,5 +279,7 @@ def _revision_after(before: Record | None) -> int:
 def _revision_of(content: bytes | None) -> int:
     try:
         return read_record(content or b"").revision
+    except OtherForm:
+        return sys.maxsize  # nobody knows better
     except ValueError:
         return -1

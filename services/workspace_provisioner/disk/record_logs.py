@@ -8,6 +8,8 @@ the lines back that are missing; as long as the machine runs, nobody reads them.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -65,6 +67,8 @@ class RecordLogs:
             self._leave(own)
 
     def _append(self, line: bytes) -> _OwnLog:
+        if len(_line(self._boot)) + len(line) > LOG_BYTES:  # no log has room for it
+            raise OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE))
         while True:
             with self._changed:
                 own = self._own[-1]

@@ -16,6 +16,10 @@ from workspace_provisioner.workspaces import (
 )
 
 
+class OtherForm(ValueError):
+    """JSON, and so whole, but no record as this version writes it."""
+
+
 class FreshnessRecord(TypedDict):
     """How an upstream's tip was found."""
 
@@ -76,9 +80,10 @@ class WorkspaceRecord(TypedDict):
     lfs_pointers: int
     submodules: NotRequired[list[SubmoduleRecord]]
     source_borrows_since: NotRequired[str]
+    tags_left_out: NotRequired[bool]
     boot: str
     seconds: float
-    revision: int
+    revision: NotRequired[int]
 
 
 def written(found: Record) -> bytes:
@@ -112,17 +117,19 @@ def written(found: Record) -> bytes:
         record["submodules"] = [_submodule_record(each) for each in workspace.submodules]
     if workspace.source_borrows_since:
         record["source_borrows_since"] = workspace.source_borrows_since.isoformat()
+    if workspace.tags_left_out:
+        record["tags_left_out"] = True
     return json.dumps(record).encode()
 
 
 def read_record(content: bytes) -> Record:
-    """Return what was written; raises ValueError for another form."""
+    """Return what was written; raises OtherForm, and ValueError for what was cut short."""
+    record: WorkspaceRecord = json.loads(content)
     try:
-        record: WorkspaceRecord = json.loads(content)
         made = Moment(record["boot"], float(record["seconds"]))
-        return Record(_workspace(record), made, int(record["revision"]))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("not a record") from error
+        return Record(_workspace(record), made, int(record.get("revision", 0)))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OtherForm("not a record") from error
 
 
 def _workspace(record: WorkspaceRecord) -> Workspace:
@@ -147,6 +154,7 @@ def _workspace(record: WorkspaceRecord) -> Workspace:
         rung=Rung(record["rung"]),
         freshness=_freshness(freshness) if freshness else None,
         lfs_pointers=record["lfs_pointers"],
+        tags_left_out=record.get("tags_left_out", False),
         submodules=tuple(
             PlacedSubmodule(each["path"], tuple(each["names"]), each["project"], each["commit"])
             for each in record.get("submodules", ())

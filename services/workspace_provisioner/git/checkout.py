@@ -243,7 +243,7 @@ class GitCheckouts:
             commit=commit,
         )
         if packed:
-            (own / "packed-refs").write_text(packed)
+            (own / "packed-refs").write_text(packed, encoding="utf-8")
         if shallow:
             (own / "shallow").symlink_to(shallow_mark(self._layout.store(key), commit))
 

@@ -90,15 +90,20 @@ class GitContent:
         if status == 0:
             self._remember(root, count, total)
 
-    def is_counted(self, root: str) -> bool:
-        """Say whether a commit's or tree's files fitted, and how many they are is known."""
-        return root in self._fitting
-
-    def count_grown(self, before: str, root: str, added: Iterable[tuple[bytes, int]]) -> None:
-        """Count a commit's files as those of a counted one, with paths and bytes that are `added`:
-        that is how many there are at most. Raises PackTooLarge; then they have to be counted.
+    def counted(self, root: str) -> tuple[int, int] | None:
+        """Return how many files, with how many bytes, a commit or tree has that fitted; None when
+        that is not known.
         """
-        count, total = self._fitting[before]
+        return self._fitting.get(root)
+
+    def count_grown(
+        self, before: tuple[int, int], root: str, added: Iterable[tuple[bytes, int]]
+    ) -> None:
+        """Count a commit's files as those of one that was `counted` before, with paths and bytes
+        that are `added`: that is how many there are at most. Raises PackTooLarge; then they have
+        to be counted.
+        """
+        count, total = before
         for path, size in added:
             count += 1
             total += size

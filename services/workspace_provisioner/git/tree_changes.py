@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 
 from workspace_provisioner.git.pack_objects import Found, Unsuited
@@ -11,6 +11,10 @@ from workspace_provisioner.sources import ObjectFormat
 
 MOST_CHANGES = 2000
 MOST_CHANGED_BYTES = 32 * 1024 * 1024
+MOST_TREE_BYTES = 4 * 1024 * 1024
+"""What the trees of a comparison may have in all, each as often as it is looked at: a small pack
+can name one large tree many times.
+"""
 _DEEPEST = 100
 _TREE, _LINK = b"40000", b"120000"
 _FILES = {b"100644": 0o644, b"100755": 0o755}
@@ -51,17 +55,19 @@ async def compared(fetch: Fetch, object_format: ObjectFormat, old: str, wanted: 
     found = TreeChanges()
     blobs: list[tuple[tuple[bytes, ...], bytes, str]] = []
     level: list[tuple[tuple[bytes, ...], str, str]] = [((), old, wanted)]
+    size = 0
     for _ in range(_DEEPEST):
         if not level:
             break
         trees = await fetch({each for _, one, two in level for each in (one, two) if each})
         below: list[tuple[tuple[bytes, ...], str, str]] = []
         for path, one, two in level:
+            size += sum(len(trees[each][1]) for each in (one, two) if each in trees)
+            if size > MOST_TREE_BYTES:
+                raise Unsuited("too large trees")
             before = _entries(trees, one, object_format) if one else {}
             _compare(path, before, _entries(trees, two, object_format), found, blobs, below)
         level = below
-        if len(blobs) + len(found.gone) + len(found.directories) > MOST_CHANGES:
-            raise Unsuited("too many changes")
     else:
         raise Unsuited("too deep")
     contents = await fetch({oid for _, _, oid in blobs})
@@ -100,6 +106,7 @@ def _compare(
             _check(name, mode)
             if name not in after:
                 found.gone.append((*path, name))
+                _check_room(found, blobs, below)
     for name, (mode, oid) in after.items():
         was, old = before.get(name, (b"", ""))
         if (was, old) == (mode, oid):
@@ -116,6 +123,14 @@ def _compare(
             if was:
                 found.replaced.append(place)
             blobs.append((place, mode, oid))
+        _check_room(found, blobs, below)
+
+
+def _check_room(found: TreeChanges, blobs: Sized, below: Sized) -> None:
+    """Raise Unsuited where there are more changes, or more directories to look into."""
+    changes = len(blobs) + len(found.gone) + len(found.directories)
+    if max(changes, len(below)) > MOST_CHANGES:
+        raise Unsuited("too many changes")
 
 
 def _check(name: bytes, mode: bytes) -> None:

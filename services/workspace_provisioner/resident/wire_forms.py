@@ -218,6 +218,7 @@ def workspace_form(workspace: Workspace, *, trees: Path, host_id: str) -> dict[s
         "name": workspace.name,
         "rung": str(workspace.rung),
         "lfs_pointers": workspace.lfs_pointers,
+        "tags_left_out": workspace.tags_left_out,
         "has_submodules": workspace.has_submodules,
         "created_at": _moment(workspace.created_at),
         "expires_at": _moment(workspace.expires_at),

@@ -52,7 +52,8 @@ class GrownTrees:
         self, store: Path, object_format: ObjectFormat, own: Mapping[str, Found], commit: str
     ) -> bool:
         before = _before(own, commit)
-        if not self._content.is_counted(before):
+        counted = self._content.counted(before)
+        if counted is None:
             return False
 
         async def fetch(oids: Iterable[str]) -> Mapping[str, Found]:
@@ -66,7 +67,7 @@ class GrownTrees:
         changes = await compared(fetch, object_format, old, new)
         added = [(b"/".join(path), 0) for path in changes.directories]
         added += [(b"/".join(each.path), len(each.content)) for each in changes.written]
-        self._content.count_grown(before, commit, added)
+        self._content.count_grown(counted, commit, added)
         return True
 
 

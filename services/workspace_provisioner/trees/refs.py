@@ -4,6 +4,7 @@ gitrepository-layout(5).
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ _PACKED_BYTES = 32 * 1024 * 1024
 _MOST_REFS = 50_000
 _MOST_STEPS = 5
 _DEEPEST = 40
+_SPACE = " \t\n\v\f\r"
+"""What git takes off; Unicode has more of it, and names of refs may hold that."""
 
 
 class RefsUnreadable(Exception):
@@ -49,35 +52,32 @@ class GitRefs:
         content = self._top.read((*self._git_dir, "HEAD"), _REF_BYTES)
         if content is None:
             raise RefsUnreadable("there is no HEAD")
-        text = _text(content)
-        if not text.startswith("ref:"):
-            return Head("", self._checked(text))
-        ref = text.removeprefix("ref:").strip()
-        branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
-        return Head(branch, self.commit(ref))
+        return self._said(content)
+
+    def linked_heads(self) -> dict[str, str]:
+        """Return what the HEADs of linked worktrees say, by their names; see git-worktree(1)."""
+        found: dict[str, str] = {}
+        with self._top.below((*self._git_dir, "worktrees")) as view:
+            if view is None:
+                return found
+            for name in view.entries():
+                content = view.read((name, "HEAD"), _REF_BYTES)
+                if content is not None:
+                    found[f"worktrees/{name}/HEAD"] = self._said(content).commit
+                if len(found) > _MOST_REFS:
+                    raise RefsUnreadable("there are too many worktrees")
+        return found
 
     def commit(self, ref: str) -> str:
         """Return the object id of a ref, and an empty string when there is none."""
-        for _ in range(_MOST_STEPS):
-            try:
-                checked_ref(ref)
-            except FieldInvalid as error:
-                raise RefsUnreadable("a ref has no valid name") from error
-            content = self._top.read((*self._git_dir, *ref.split("/")), _REF_BYTES)
-            if content is None:
-                return self.packed().get(ref, "")
-            text = _text(content)
-            if not text.startswith("ref:"):
-                return self._checked(text)
-            ref = text.removeprefix("ref:").strip()
-        raise RefsUnreadable("a ref leads nowhere")
+        return self._followed(_checked_name(ref))
 
     def below(self, prefix: str) -> dict[str, str]:
         """Return the refs below `refs/<prefix>/`, by their full names."""
         start = f"refs/{prefix}/"
         found = {ref: oid for ref, oid in self.packed().items() if ref.startswith(start)}
         for ref in self._loose(start.rstrip("/")):
-            found[ref] = self.commit(ref)
+            found[ref] = self._followed(ref)
         return {ref: oid for ref, oid in found.items() if oid}
 
     def packed(self) -> dict[str, str]:
@@ -87,9 +87,28 @@ class GitRefs:
             self._packed = self._parsed(content or b"")
         return self._packed
 
+    def _said(self, content: bytes) -> Head:
+        text = _text(content)
+        if not text.startswith("ref:"):
+            return Head("", self._checked(text))
+        ref = _target(text)
+        branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
+        return Head(branch, self.commit(ref))
+
+    def _followed(self, ref: str) -> str:
+        for _ in range(_MOST_STEPS):
+            content = self._top.read((*self._git_dir, *ref.split("/")), _REF_BYTES)
+            if content is None:
+                return self.packed().get(ref, "")
+            text = _text(content)
+            if not text.startswith("ref:"):
+                return self._checked(text)
+            ref = _checked_name(_target(text))
+        raise RefsUnreadable("a ref leads nowhere")
+
     def _parsed(self, content: bytes) -> dict[str, str]:
         found = {}
-        for line in content.decode("utf-8", "replace").splitlines():
+        for line in os.fsdecode(content).split("\n"):
             if not line or line[0] in "#^":
                 continue
             oid, _, ref = line.partition(" ")
@@ -125,5 +144,16 @@ class GitRefs:
         return text
 
 
+def _checked_name(ref: str) -> str:
+    try:
+        return checked_ref(ref)
+    except FieldInvalid as error:
+        raise RefsUnreadable("a ref has no valid name") from error
+
+
+def _target(text: str) -> str:
+    return text.removeprefix("ref:").strip(_SPACE)
+
+
 def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace").strip()
+    return os.fsdecode(content).strip(_SPACE)

@@ -33,14 +33,15 @@ class RepositoryRefs:
     def alone(self, elsewhere: frozenset[str]) -> dict[str, str]:
         """Return the tips, each with its ref, that neither `elsewhere` nor the remotes have."""
         known = elsewhere | self.remotes | {""}
-        return {oid: ref for ref, oid in self.tips.items() if oid not in known}
+        return {oid: shown([ref]) for ref, oid in self.tips.items() if oid not in known}
 
 
 def read_refs(top: View, git_dir: Parts, object_format: ObjectFormat) -> RepositoryRefs:
-    """Read a git directory's HEAD, branches, stash and remotes; raises RefsUnreadable."""
+    """Read a git directory's HEADs, branches, tags, stash and remotes; raises RefsUnreadable."""
     refs = GitRefs(top=top, object_format=object_format, git_dir=git_dir)
     head = refs.head()
-    tips = {"HEAD": head.commit, **refs.below("heads")}
+    tips = {**refs.below("tags"), **refs.linked_heads()}
+    tips |= {"HEAD": head.commit, **refs.below("heads")}
     stash = refs.commit("refs/stash")
     if stash:
         tips["refs/stash"] = stash

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workspace_provisioner.git.directory import make_git_directory
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.store.files import TIPS, read_pins, read_records
+from workspace_provisioner.store.files import TAGS, TIPS, read_pins, read_records, read_tags
 from workspace_provisioner.trees.layer_views import View
 from workspace_provisioner.trees.refs import RefsUnreadable
 from workspace_provisioner.trees.repositories import Parts
@@ -59,17 +59,20 @@ class StandIn:
 
 
 def elsewhere_of(store: Path) -> Elsewhere:
-    """Return the commits that a store has durably."""
-    tips = frozenset(oid for ref, oid in read_pins(store).items() if ref.startswith(TIPS))
+    """Return the commits and tags that a store has durably."""
+    pins = read_pins(store)
+    tips = frozenset(oid for ref, oid in pins.items() if ref.startswith(TIPS))
+    tags = {oid for ref, oid in pins.items() if ref.startswith(TAGS)}
+    tags.update(read_tags(store).values())
     snapshots = [each.snapshot for each in read_records(store, {}).values()]
     snapshots.sort(key=lambda each: each.created_at, reverse=True)
     for branch in _DEFAULT_BRANCHES:
         for snapshot in snapshots:
             for tip in snapshot.tips:
                 if tip.ref == branch and tip.commit in tips:
-                    return Elsewhere(tips, tip.commit)
+                    return Elsewhere(tips, frozenset(tags), tip.commit)
     newest = next((each.commit for each in snapshots if each.commit in tips), "")
-    return Elsewhere(tips, newest)
+    return Elsewhere(tips, frozenset(tags), newest)
 
 
 def _link_objects(top: View, git_dir: Parts, objects: Path) -> None:

@@ -375,7 +375,7 @@ def _lay_out_delta(staged: Path, commit: str, packed_tags: str) -> None:
     (staged / "baseline").mkdir(mode=0o700)
     (staged / "layer/.git/HEAD").write_text(f"{commit}\n")
     if packed_tags:
-        (staged / "layer/.git/packed-refs").write_text(packed_tags)
+        (staged / "layer/.git/packed-refs").write_text(packed_tags, encoding="utf-8")
 
 
 def _lay_out_mount(staged: Path) -> None:

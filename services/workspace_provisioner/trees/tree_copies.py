@@ -48,31 +48,43 @@ class TreeCopy:
         self._directory(view, target, in_git=False, depth=0)
         self._marks(view.descriptors[0], target)
 
-    def _directory(self, view: View, target: int, *, in_git: bool, depth: int) -> None:
+    def _directory(
+        self, view: View, target: int, *, in_git: bool, depth: int, packs: bool = False
+    ) -> None:
+        """Copy what a directory holds; `packs` are copied until there are no others: one that is
+        replaced is gone when its turn comes, and the one that has its objects is there by then.
+        """
         if depth > _DEEPEST:
             raise ForkFailed("its directories are nested too deeply")
-        entries = self._entries(view)
-        if in_git:
-            order = sorted(entries, key=lambda name: _LAST_IN_GIT.get(name, 0))
-        else:
-            order = sorted(entries, key=lambda name: name not in _FIRST)
-        for name in order:
-            descriptor = entries[name]
-            self._goes_on()
-            found = view.look(name, descriptor)
-            if found is None:
-                continue
-            inside = in_git or name == ".git"
-            if stat.S_ISDIR(found.st_mode):
-                self._subdirectory(view, name, target, in_git=inside, depth=depth)
-            elif stat.S_ISREG(found.st_mode):
-                # A lock of a git process that goes on in the source; nobody would take it away.
-                if not (inside and name.endswith(".lock")):
-                    self._file(name, descriptor, target)
-            elif stat.S_ISLNK(found.st_mode):
-                _link(name, descriptor, target, found)
-            elif self._layer and is_whiteout(found):
-                os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=target)
+        seen: set[str] = set()
+        for _ in range(_MOST_LISTINGS):
+            entries = self._entries(view)
+            fresh = [name for name in entries if name not in seen]
+            for name in sorted(fresh, key=_turn_in_git if in_git else _turn):
+                self._goes_on()
+                self._entry(view, name, entries[name], target, in_git=in_git, depth=depth)
+            if not packs or not fresh:
+                return
+            seen.update(fresh)
+        raise ForkFailed("its packs change all the time")
+
+    def _entry(
+        self, view: View, name: str, descriptor: int, target: int, *, in_git: bool, depth: int
+    ) -> None:
+        found = view.look(name, descriptor)
+        if found is None:
+            return
+        inside = in_git or name == ".git"
+        if stat.S_ISDIR(found.st_mode):
+            self._subdirectory(view, name, target, in_git=inside, depth=depth)
+        elif stat.S_ISREG(found.st_mode):
+            # A lock of a git process that goes on in the source; nobody would take it away.
+            if not (inside and name.endswith(".lock")):
+                self._file(name, descriptor, target)
+        elif stat.S_ISLNK(found.st_mode):
+            _link(name, descriptor, target, found)
+        elif self._layer and is_whiteout(found):
+            os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=target)
 
     def _entries(self, view: View) -> dict[str, int]:
         if not self._layer:
@@ -90,35 +102,14 @@ class TreeCopy:
             os.mkdir(name, 0o700, dir_fd=target)
             copied = os.open(name, _DIRECTORY, dir_fd=target)
             try:
-                if in_git and name == "pack":
-                    self._packs(below, copied)
-                else:
-                    self._directory(below, copied, in_git=in_git, depth=depth + 1)
+                # A branch or a submodule can have that name too: nothing is left out of it.
+                packs = in_git and name == "pack"
+                self._directory(below, copied, in_git=in_git, depth=depth + 1, packs=packs)
                 self._marks(below.descriptors[0], copied)
             finally:
                 os.close(copied)
         finally:
             below.close()
-
-    def _packs(self, view: View, target: int) -> None:
-        """Copy packs until there are no others: one that is replaced is gone when its turn comes,
-        and the one that has its objects is there by then.
-        """
-        seen: set[str] = set()
-        for _ in range(_MOST_LISTINGS):
-            entries = self._entries(view)
-            fresh = entries.keys() - seen
-            if not fresh:
-                return
-            for name in sorted(fresh):
-                self._goes_on()
-                found = view.look(name, entries[name])
-                if found is not None and stat.S_ISREG(found.st_mode):
-                    self._file(name, entries[name], target)
-                elif found is not None and self._layer and is_whiteout(found):
-                    os.mknod(name, stat.S_IFCHR | 0o600, 0, dir_fd=target)
-            seen |= fresh
-        raise ForkFailed("its packs change all the time")
 
     def _file(self, name: str, directory: int, target: int) -> None:
         source = open_file(name, directory)
@@ -173,6 +164,14 @@ class TreeCopy:
                 os.setxattr(copied, name, os.getxattr(source, name))
         os.chmod(copied, stat.S_IMODE(found.st_mode) & _MODE)
         os.utime(copied, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def _turn(name: str) -> bool:
+    return name not in _FIRST
+
+
+def _turn_in_git(name: str) -> tuple[int, str]:
+    return _LAST_IN_GIT.get(name, 0), name
 
 
 def _link(name: str, directory: int, target: int, found: os.stat_result) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workspace_provisioner.git.command import LITERAL_PATHS, Git, Place
@@ -22,9 +22,10 @@ _MOST_OUTPUT = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Commits that are elsewhere too: the store's durable tips, and the default branch's."""
+    """What is elsewhere too: the store's durable tips and tags, and the default branch's commit."""
 
     tips: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
     default: str = ""
 
 
@@ -101,30 +102,35 @@ class GitUnpushed:
         remotes: frozenset[str],
     ) -> None:
         """Look whether all that tips reach is elsewhere too; `alone` are their refs by commit."""
+        bare = replace(place, work_tree=None, overlay=None, index=None, variables={})
+        if not alone or await self._is_reached(bare, alone, elsewhere, remotes):
+            return
         if len(alone) > _MOST_TIPS:
             raise subject.unpushed(f"it has {len(alone)} other tips")
         for oid, ref in alone.items():
-            if not await self._is_elsewhere(place, oid, elsewhere, remotes):
+            is_elsewhere = len(alone) > 1 and await self._is_reached(
+                bare, (oid,), elsewhere, remotes
+            )
+            if not is_elsewhere and not await self._is_squashed(bare, oid, elsewhere.default):
                 raise subject.unpushed(f"{ref} is not pushed")
 
-    async def _is_elsewhere(
-        self, place: Place, tip: str, known: Elsewhere, remotes: frozenset[str]
+    async def _is_reached(
+        self, place: Place, tips: Collection[str], known: Elsewhere, remotes: frozenset[str]
     ) -> bool:
-        """Say whether all that a tip reaches is elsewhere too, or has the same files there."""
-        bare = replace(place, work_tree=None, overlay=None, index=None, variables={})
+        """Say whether all commits that tips reach are elsewhere too."""
         for others in (known.tips | remotes, known.tips):
-            given = "".join(f"{line}\n" for line in (tip, *(f"^{oid}" for oid in others)))
+            given = "".join(f"{line}\n" for line in (*tips, *(f"^{oid}" for oid in others)))
             found = await self._git.run(
-                "rev-list", "--max-count=1", "--stdin", place=bare, given=given.encode()
+                "rev-list", "--max-count=1", "--stdin", place=place, given=given.encode()
             )
             if found.succeeded:
-                if not found.output:
-                    return True
-                break
-        return bool(known.default) and await self._is_squashed(bare, tip, known.default)
+                return not found.output
+        return False
 
     async def _is_squashed(self, place: Place, tip: str, default: str) -> bool:
         """Say whether every path that the tip changed is the same in the default branch."""
+        if not default:
+            return False
         found = await self._git.run("merge-base", default, tip, place=place)
         base = found.output.decode("ascii", "replace").strip()
         if not found.succeeded or not base:

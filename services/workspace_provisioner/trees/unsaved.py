@@ -101,7 +101,7 @@ class GitUnsaved:
         own = await self._files.run(self._read, workspace)
         refs, head = own.refs, own.refs.head.commit
         known = await self._files.run(elsewhere_of, self._layout.store(workspace.key))
-        alone = refs.alone(known.tips | {workspace.commit})
+        alone = refs.alone(known.tips | known.tags | {workspace.commit})
         if not alone and own.untouched and head == workspace.commit:
             return
         view = await self._trees.view(workspace)

@@ -128,12 +128,12 @@ class UnsavedSubmodules:
         if placed is not None:
             store = self._layout.store(replace(key, project=placed.project))
             there = await self._files.run(elsewhere_of, store)
-            known = Elsewhere(there.tips | {placed.commit}, there.default)
+            known = replace(there, tips=there.tips | {placed.commit})
         stand_in = StandIn(key.object_format, refs.head.commit, store, None, reads_own=True)
         path = await self._files.run(self._make, found, git_dir, stand_in)
         lenders = (store / "objects",) if store is not None else ()
         place = Place(path, index=path / "index", alternates=lenders)
-        alone = refs.alone(known.tips)
+        alone = refs.alone(known.tips | known.tags)
         await self._unpushed.check_tips(subject, alone, place, known, refs.remotes)
         return place
 

@@ -237,3 +237,80 @@ async def test_a_hostile_git_directory_runs_nothing_and_shows_nothing(
     (git / "HEAD").write_text(f"{bob.head()}\n")
     await refused(room, made, WorkspaceUnpushed)
     assert not touched.exists()
+
+
+async def test_what_only_a_tag_names_is_kept(room: ProvisionerRoom, client: GitClient) -> None:
+    client.git("tag", "-a", "-m", "one", "v1")
+    noted = client.git("rev-parse", "v1").decode().strip()
+    tips = (Tip("refs/tags/v1", noted), Tip("refs/tags/light", client.head()))
+    await room.upload(client, tips=tips)
+    made, path = await room.make("k", client.source(), branch="work")
+    assert run_git(path, "tag").split() == [b"light", b"v1"]
+    run_git(path, "commit", "-q", "--allow-empty", "-m", "own")
+    run_git(path, "tag", "-a", "-m", "mine", "mine")
+    run_git(path, "reset", "-q", "--hard", "HEAD~1")
+    await refused(room, made, WorkspaceUnpushed)
+    run_git(path, "pack-refs", "--all")
+    await refused(room, made, WorkspaceUnpushed)
+    run_git(path, "tag", "light2", "mine^{}")
+    run_git(path, "tag", "-d", "mine")
+    await refused(room, made, WorkspaceUnpushed)
+    run_git(path, "tag", "-d", "light2")
+    # However many there are of what is elsewhere.
+    for number in range(101):
+        commit = run_git(path, "rev-parse", "HEAD")
+        run_git(path, "tag", "-a", "-m", f"{number}", f"t{number}", commit.decode().strip())
+    assert await checked(room, made)
+
+
+async def test_what_only_a_linked_worktree_names_is_kept(
+    room: ProvisionerRoom, client: GitClient
+) -> None:
+    made, path = await room.make("k", client.source(), branch="work")
+    linked = path / ".git/linked"
+    run_git(path, "worktree", "add", "-q", "--detach", str(linked))
+    run_git(linked, "commit", "-q", "--allow-empty", "-m", "own")
+    await refused(room, made, WorkspaceUnpushed)
+    head = path / ".git/worktrees/linked/HEAD"
+    for broken in ("ref: refs/heads/../../x\n", "", "0" * 39):
+        head.write_text(broken)
+        await refused(room, made, WorkspaceUnpushed)
+    head.write_text("ref: refs/heads/work\n")
+    assert await checked(room, made)
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+async def test_no_git_process_looks_at_an_untouched_layer_with_tags(
+    room: ProvisionerRoom,
+    client: GitClient,
+    monkeypatch: pytest.MonkeyPatch,
+    overlay: bool,
+) -> None:
+    """Names that Unicode would break into lines are names all the same."""
+    if overlay and not room.trees.can_overlay:
+        pytest.skip("overlays cannot be mounted here")
+    client.git("tag", "-a", "-m", "one", "v1")
+    noted = client.git("rev-parse", "v1").decode().strip()
+    names = ("refs/tags/a\u2028b", "refs/tags/c\u0085", "refs/tags/\u00e9")
+    await room.upload(client, tips=tuple(Tip(name, noted) for name in names))
+    made, _ = await room.make("k", client.source(), overlay=overlay)
+
+    async def refuse(*_: object) -> None:
+        raise AssertionError("git was started")
+
+    if overlay:
+        monkeypatch.setattr("workspace_provisioner.wall.git_wall.GitWall.start", refuse)
+    assert await checked(room, made)
+
+
+async def test_names_that_are_no_text(room: ProvisionerRoom, client: GitClient) -> None:
+    made, path = await room.make("k", client.source(), branch="work")
+    run_git(path, "commit", "-q", "--allow-empty", "-m", "own")
+    own = run_git(path, "rev-parse", "HEAD").decode().strip()
+    run_git(path, "reset", "-q", "--hard", "HEAD~1")
+    lines = [(own, b"caf\xe9"), (client.head(), b"caf\xe8")]
+    text = b"".join(oid.encode() + b" refs/heads/" + name + b"\n" for oid, name in lines)
+    (path / ".git/packed-refs").write_bytes(text)
+    await refused(room, made, WorkspaceUnpushed)
+    (path / ".git/packed-refs").unlink()
+    assert await checked(room, made)

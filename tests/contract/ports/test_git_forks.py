@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from chassis.errors import FairleadError
 from tests.eventually import eventually
-from tests.fakes.git_client import GitClient, listing, run_git
+from tests.fakes.git_client import GitClient, listing, run_git, run_script
 from tests.fakes.mounted_layers import copy_out, run_inside, statuses_inside
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
 from workspace_provisioner.errors import (
@@ -329,3 +329,36 @@ async def test_a_fork_of_an_overlay_shares_its_template_and_nothing_else(
     assert run_git(copied, "rev-parse", "whole") == head
     counts = [await room.provisioner.count_changes(each) for each in (source, made, whole)]
     assert counts[0] == counts[1] == counts[2] is not None
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+async def test_a_branch_and_a_submodule_by_the_name_of_gits_packs(
+    room: ProvisionerRoom, client: GitClient, tmp_path: Path, overlay: bool
+) -> None:
+    if overlay and not room.trees.can_overlay:
+        pytest.skip("overlays cannot be mounted here")
+    sub = GitClient(tmp_path / "sub")
+    sub.write("inside", b"inside\n")
+    sub.commit()
+    source, path = await room.make("k", client.source(), overlay=overlay)
+    work = (
+        f"git -c protocol.file.allow=always submodule --quiet add {sub.path} pack\n"
+        "git switch -q -c pack/new/feature\n"
+        "git commit -q -m own\n"
+        "git switch -q -c objects/pack/deep/one"
+    )
+    look = (
+        "git for-each-ref --format='%(refname) %(objectname)' refs/heads; git rev-parse HEAD\n"
+        "git -C pack rev-parse HEAD; git -C pack status --porcelain; git fsck --no-dangling"
+    )
+
+    def inside(made: Workspace, at: Path, script: str) -> bytes:
+        if overlay:
+            return run_inside(room.layout, made.workspace_id, script)
+        return run_script(at, script)
+
+    inside(source, path, work)
+    before = inside(source, path, look)
+    made, copied = await fork(room, source, overlay=overlay)
+    assert b"refs/heads/pack/new/feature" in before
+    assert inside(made, copied, look) == before

@@ -79,6 +79,28 @@ async def test_a_tag_that_leads_out_of_the_tenants_objects_is_left_out(
     fsck(room, source)
 
 
+async def test_a_workspace_says_that_tags_were_left_out(tmp_path: Path, client: GitClient) -> None:
+    """Also when it is asked for again, after a restart; the client is to send them again."""
+    source = client.source()
+    light = (Tip("refs/tags/light", client.head()),)
+    client.git("checkout", "-q", "-b", "aside")
+    aside = grow(client)
+    client.git("tag", "-a", "-m", "two", "v2")
+    noted = (Tip("refs/tags/v2", client.git("rev-parse", "v2").decode().strip()),)
+    # Thin against what another host of the front door has.
+    commits = Commits((aside,), client.pack([noted[0].commit], [aside]))
+    left_out = replace(source, tags=noted, commits=commits)
+    async with open_whole_room(tmp_path / "host") as room:
+        await room.upload(client, source)
+        assert not (await room.make("a", replace(source, tags=light)))[0].tags_left_out
+        assert (await room.make("b", left_out))[0].tags_left_out
+    async with open_whole_room(tmp_path / "host") as room:
+        assert (await room.make("b", left_out))[0].tags_left_out
+        assert not (await room.make("a", replace(source, tags=light)))[0].tags_left_out
+        await room.upload(client, tips=noted)
+        assert not (await room.make("c", left_out))[0].tags_left_out
+
+
 @pytest.mark.parametrize("overlay", [True, False])
 async def test_a_tag_that_comes_with_a_launch_is_in_its_own_workspace(
     tmp_path: Path, client: GitClient, overlay: bool, monkeypatch: pytest.MonkeyPatch
@@ -121,3 +143,33 @@ async def test_tags_beside_a_commit_without_its_history_wait_for_it(
         tag = Tip("refs/tags/old", old)
         await room.make("a", replace(client.source(), tags=(tag,)))
         assert await room.stores.tags(client.source().key) == ()
+
+
+async def test_tags_are_written_whatever_the_locale_is(
+    tmp_path: Path, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout, in a template that is a difference, and in a workspace over one."""
+    written = Path.write_text
+
+    def in_ascii(self: Path, text: str, encoding: str | None = None) -> int:
+        return written(self, text, encoding=encoding or "ascii")
+
+    monkeypatch.setattr(Path, "write_text", in_ascii)
+    async with open_whole_room(tmp_path / "host") as room:
+        tags = tuple(Tip(f"refs/tags/{name}", client.head()) for name in ("a\u2028b", "\u00e9"))
+        expected = "".join(f"{tag.ref}\n" for tag in tags).encode()
+        listed = ["for-each-ref", "--format=%(refname)", "refs/tags"]
+        await room.upload(client, tips=tags)
+        await room.preparations.finished()
+        made, path = await room.make("a", client.source())
+        assert run_git(path, *listed) == expected
+        if not room.trees.can_overlay:
+            return
+        old = client.head()
+        grow(client)
+        await room.upload(client, having=[old])
+        await room.preparations.finished()
+        made, _ = await room.make("b", client.source(), overlay=True)
+        assert made.rung is Rung.OVERLAY_DELTA
+        script = "git for-each-ref '--format=%(refname)' refs/tags"
+        assert run_inside(room.layout, made.workspace_id, script) == expected

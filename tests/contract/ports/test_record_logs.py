@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import json
+import os
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +24,8 @@ from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.ledger_files import LedgerFiles
 from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import StorageUnavailable
+from workspace_provisioner.ports import Log
 from workspace_provisioner.workspaces import State, Workspace
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -207,3 +212,91 @@ def test_a_log_is_not_put_aside_while_a_file_is_still_written(tmp_path: Path) ->
     thread.join()
     assert aside == [first]
     logs.close()
+
+
+@pytest.mark.asyncio
+async def test_a_flush_takes_nothing_back_that_another_process_said(machine: Machine) -> None:
+    """The other one begins later and is done earlier."""
+    one, two = (replace(released(number), state=State.PROVISIONED) for number in (1, 2))
+    async with machine.up("a", "boot 1") as slow, machine.up("b", "boot 1") as quick:
+
+        async def meanwhile() -> None:
+            await quick.put(two)
+            await quick.flush(nothing)
+
+        await slow.put(one)
+        await slow.flush(meanwhile)
+    machine.disk.cut()
+    async with machine.up("c", "boot 2") as ledger:
+        assert list(ledger.all()) == [one, two]
+
+
+@pytest.mark.asyncio
+async def test_two_processes_say_what_they_flushed_one_after_the_other(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_whole = machine.disk.write_whole
+    written: list[str] = []
+
+    def locked(path: Path, content: bytes, *, durably: bool = True) -> None:
+        descriptor = os.open(machine.records, os.O_RDONLY)
+        try:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+        written.append(path.name)
+        write_whole(path, content, durably=durably)
+
+    async with machine.up("a", "boot 1") as ledger:
+        await ledger.put(replace(released(1), state=State.PROVISIONED))
+        monkeypatch.setattr(machine.disk, "write_whole", locked)
+        await ledger.flush(nothing)
+    assert written == [".flushed"]
+
+
+@pytest.mark.asyncio
+async def test_a_record_that_no_log_has_room_for_is_refused(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another(path: Path, size: int) -> Log:
+        raise AssertionError(path)
+
+    large = replace(released(1), name="n" * SHORT)
+    async with machine.up("a", "boot 1") as ledger:
+        monkeypatch.setattr(machine.disk, "make_log", another)
+        with pytest.raises(OSError, match="too long") as refused:
+            await ledger.put(replace(large, state=State.PROVISIONED))
+        assert refused.value.errno == errno.EMSGSIZE
+        await ledger.put(large)  # it can be given back
+        await ledger.put(released(2))
+    machine.disk.cut()
+    monkeypatch.undo()
+    async with machine.up("b", "boot 2") as ledger:
+        assert list(ledger.all()) == [large, released(2)]
+
+
+@pytest.mark.asyncio
+async def test_a_line_of_another_form_is_passed_over(machine: Machine) -> None:
+    async with machine.up("a", "boot 1") as ledger:
+        await ledger.put(released(1))
+    logs = machine.own_logs("b", "boot 1")
+    logs.open()
+    with logs.recorded(b'{"workspace_id": 3}'):
+        pass
+    logs.close()
+    machine.disk.cut()
+    async with machine.up("c", "boot 2") as ledger:
+        assert list(ledger.all()) == [released(1)]
+
+
+@pytest.mark.asyncio
+async def test_an_old_line_changes_no_record_of_another_form(machine: Machine) -> None:
+    async with machine.up("a", "boot 1") as ledger:
+        await ledger.put(released(1))
+    (path,) = machine.records.glob("*.json")
+    path.write_text(json.dumps({"form": 2}))
+    async with machine.up("b", "boot 2") as ledger:
+        with pytest.raises(StorageUnavailable):
+            ledger.get(released(1).workspace_id)
+    assert json.loads(path.read_bytes()) == {"form": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, chunked, open_layered_room
-from tests.fakes.store_room import open_store_room
+from tests.fakes.store_room import StoreRoom, open_store_room
 from workspace_provisioner.errors import PackInvalid
 from workspace_provisioner.git import content
+from workspace_provisioner.sources import Commits, Source
 from workspace_provisioner.trees.workspace_copies import WorkspaceCopies
 from workspace_provisioner.workspaces import Rung
 
@@ -117,11 +119,9 @@ async def test_a_warm_take_waits_for_no_upload_that_is_taken_apart(
         await asyncio.gather(*uploads)
 
 
-async def test_uploads_of_one_tenant_that_stand_still_leave_room_for_others(
-    tmp_path: Path, client: GitClient
-) -> None:
-    source = client.source()
-    others = replace(source, key=replace(source.key, tenant="slow"))
+@asynccontextmanager
+async def uploads_that_stand_still(room: StoreRoom, source: Source) -> AsyncIterator[None]:
+    """Let as many as a tenant may have at once stand still, while more wait."""
     still = asyncio.Event()
     begun = 0
 
@@ -131,17 +131,41 @@ async def test_uploads_of_one_tenant_that_stand_still_leave_room_for_others(
         yield b"PACK"
         await still.wait()
 
+    stuck = [
+        asyncio.create_task(room.importer.receive(source, (), standing())) for _ in range(MANY)
+    ]
+    await asyncio.sleep(0)  # now each has a place, or waits for one
+    try:
+        async with asyncio.timeout(30):
+            yield
+        assert 0 < begun < MANY
+    finally:
+        still.set()
+        ends = await asyncio.gather(*stuck, return_exceptions=True)
+    assert {type(end) for end in ends} == {PackInvalid}
+    assert begun == MANY
+
+
+async def test_uploads_of_one_tenant_that_stand_still_leave_room_for_others(
+    tmp_path: Path, client: GitClient
+) -> None:
+    source = client.source()
     async with open_store_room(tmp_path / "stores") as room:
-        stuck = [
-            asyncio.create_task(room.importer.receive(others, (), standing())) for _ in range(MANY)
-        ]
-        await asyncio.sleep(0)  # now each has a place, or waits for one
-        try:
-            async with asyncio.timeout(30):
-                assert (await room.upload(client)).commit == source.commit
-            assert 0 < begun < MANY
-        finally:
-            still.set()
-            ends = await asyncio.gather(*stuck, return_exceptions=True)
-        assert {type(end) for end in ends} == {PackInvalid}
-        assert begun == MANY
+        others = replace(source, key=replace(source.key, tenant="slow"))
+        async with uploads_that_stand_still(room, others):
+            assert (await room.upload(client)).commit == source.commit
+
+
+async def test_commits_that_come_with_a_launch_wait_for_no_upload_of_its_tenant(
+    tmp_path: Path, client: GitClient
+) -> None:
+    async with open_store_room(tmp_path / "stores") as room:
+        await room.upload(client)
+        before = client.head()
+        client.write("file", b"another\n")
+        client.commit()
+        commits = Commits((before,), client.pack([client.head()], [before]))
+        source = client.source()
+        others = replace(source, key=replace(source.key, project="f" * 40))
+        async with uploads_that_stand_still(room, others):
+            assert await room.gate.check(replace(source, commits=commits)) is None

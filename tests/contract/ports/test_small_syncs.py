@@ -16,8 +16,11 @@ from tests.fakes.git_client import GitClient
 from tests.fakes.mounted_layers import statuses_inside
 from tests.fakes.provisioner_room import open_layered_room, open_room
 from workspace_provisioner.errors import PackTooLarge
+from workspace_provisioner.git import content
 from workspace_provisioner.git.pack_caps import PackCaps
-from workspace_provisioner.sources import Commits, Source
+from workspace_provisioner.git.tree_changes import Fetch, TreeChanges, compared
+from workspace_provisioner.sources import Commits, ObjectFormat, Source
+from workspace_provisioner.store import grown_trees
 from workspace_provisioner.store.files import may_hold
 from workspace_provisioner.wall.git_wall import GitWall
 from workspace_provisioner.wall.jobs import Job
@@ -108,6 +111,29 @@ async def test_the_limits_hold_for_what_grew(tmp_path: Path, client: GitClient) 
         client.commit()
         # More may have come than there is room for, so that it is counted.
         await room.make("k2", with_commits(client, before))
+
+
+async def test_what_was_counted_may_be_forgotten_while_it_grows(
+    tmp_path: Path, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since another tenant's upload is counted meanwhile, and only so many are remembered."""
+    others = 0
+
+    async def slow(fetch: Fetch, object_format: ObjectFormat, old: str, wanted: str) -> TreeChanges:
+        nonlocal others
+        others += 1
+        await room.upload(client, client.source(tenant="other"))
+        return await compared(fetch, object_format, old, wanted)
+
+    async with open_room(tmp_path / "host") as room:
+        await room.upload(client)
+        before = client.head()
+        client.write("d1/new", b"new\n")
+        client.commit()
+        monkeypatch.setattr(content, "_MOST_REMEMBERED", 1)
+        monkeypatch.setattr(grown_trees, "compared", slow)
+        await room.make("k", with_commits(client, before))
+        assert others == 1
 
 
 async def test_long_paths_of_a_small_pack_are_refused(tmp_path: Path, client: GitClient) -> None:

@@ -50,6 +50,14 @@ def a_section_and_its_value_on_one_line(repository: LocalRepository, tmp_path: P
     return repository.path
 
 
+def a_value_with_what_is_a_line_for_unicode_alone(
+    repository: LocalRepository, tmp_path: Path
+) -> Path:
+    with open(repository.path / ".git" / "config", "a", encoding="utf-8") as file:
+        file.write(f"[core]\n\tx = a\u2028[user]\n\tworktree = {repository.path}\n")
+    return repository.path
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -59,6 +67,7 @@ def a_section_and_its_value_on_one_line(repository: LocalRepository, tmp_path: P
         a_working_directory_elsewhere,
         included_configuration,
         a_section_and_its_value_on_one_line,
+        a_value_with_what_is_a_line_for_unicode_alone,
     ],
 )
 def test_repositories_of_another_kind_are_left_to_git(

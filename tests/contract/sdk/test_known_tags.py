@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import subprocess
+from collections.abc import Callable, Coroutine
 
 import pytest
 
 import fairlead_sdk.known_tags as module
+from fairlead_sdk import ssh_upload
+from fairlead_sdk.client import FrontDoor
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.known_tags import (
     known_tags,
@@ -17,10 +21,16 @@ from fairlead_sdk.known_tags import (
     read_tags,
     unsent_tags,
 )
+from fairlead_sdk.launches import AsyncLaunches, LaunchRequest
 from fairlead_sdk.packs import tips_of
 from fairlead_sdk.repository import Repository, Tip, read_repository
 from fairlead_sdk.source import known_tips, source_document
+from fairlead_sdk.ssh_channel import HostChannel
+from fairlead_sdk.workspaces import AsyncWorkspaces, WorkspaceRequest
+from tests.fakes import launch_documents as documents
+from tests.fakes import workspace_documents
 from tests.fakes.local_repository import LocalRepository
+from tests.fakes.scripted_door import Answer, Script, ScriptedTransport
 
 URL = "http://door"
 
@@ -180,3 +190,46 @@ def test_broken_tags_stop_no_launch(repository: LocalRepository) -> None:
     launched(repository)
     (repository.path / ".git/refs/tags/broken").write_text("f" * 40 + "\n")
     assert "tags" not in launched(repository)
+
+
+async def by_launch(found: Repository, *, left_out: bool) -> None:
+    step = documents.event(
+        "1", "step", {"step": "workspace", "state": "done", "tags_left_out": left_out}
+    )
+    lines = [documents.snapshot(), step, documents.exited("2")]
+    script = Script().on("POST", "/v1/launches", Answer(lines=lines))
+    async with FrontDoor(url=URL, api_key="k", transport=ScriptedTransport(script)) as door:
+        launches = AsyncLaunches(door=door)
+        async for _ in launches.start(found, await launches.describe(found, LaunchRequest())):
+            pass
+
+
+async def by_workspace(found: Repository, *, left_out: bool) -> None:
+    made = Answer(status=201, document=workspace_documents.workspace(tags_left_out=left_out))
+    script = Script().on("POST", "/v1/workspaces", made)
+    async with FrontDoor(url=URL, api_key="k", transport=ScriptedTransport(script)) as door:
+        await AsyncWorkspaces(door=door).materialize(found, WorkspaceRequest())
+
+
+async def over_ssh(found: Repository, *, left_out: bool) -> None:
+    class Host(HostChannel):
+        async def ask(self, verb: str, payload: bytes = b"", /, **fields: object) -> JsonObject:
+            return {"workspace": {"tags_left_out": left_out}}
+
+    channel = Host.__new__(Host)
+    await ssh_upload.materialized(
+        channel, ssh_upload.WorkspaceRequest(repository=found, url=URL, fields={})
+    )
+
+
+@pytest.mark.parametrize("serve", [by_launch, by_workspace, over_ssh])
+def test_a_tag_that_a_host_left_out_is_sent_again(
+    repository: LocalRepository, serve: Callable[..., Coroutine[object, object, None]]
+) -> None:
+    launched(repository)
+    repository.git("tag", "late")
+    found = read_repository(repository.path, clean=True)
+    for left_out in (True, True, False):
+        assert set(sent(source_document(found, url=URL))) == {"refs/tags/late"}
+        asyncio.run(serve(found, left_out=left_out))
+    assert "tags" not in source_document(found, url=URL)

@@ -71,6 +71,9 @@ def test_the_trunk_is_what_the_origins_head_names(repository: Path) -> None:
     git(repository, "update-ref", "refs/remotes/origin/dev/x", head)
     git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/dev/x")
     assert origin_fields(repository, from_="trunk") == trunk(url, "dev/x")
+    git(repository, "update-ref", "refs/remotes/origin/a\u2028b", head)
+    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/a\u2028b")
+    assert origin_fields(repository, from_="trunk") == trunk(url, "a\u2028b")
 
 
 def trunk(url: str, branch: str) -> dict[str, object]:

@@ -61,6 +61,7 @@ async def test_a_workspace_has_the_fields_of_the_proto(door: Door) -> None:
             "rung": "checkout",
             "has_submodules": False,
             "lfs_pointers": 0,
+            "tags_left_out": False,
             "changed_files": None,
             "freshness": None,
             "created_at": "2026-01-01T00:00:00Z",

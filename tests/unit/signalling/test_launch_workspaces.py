@@ -85,6 +85,25 @@ def test_a_launch_has_its_workspace_until_it_gives_it_back() -> None:
     run(scenario())
 
 
+def test_a_launch_whose_replica_is_gone_has_its_workspace_until_its_lease_ends() -> None:
+    async def scenario() -> None:
+        world = ready()
+        async with world.room(killed=True) as room:
+            launch = await room.launcher.start(TENANT, request(keep=True), None)
+            await room.watch(launch.launch_id)
+            await room.mirror.settle()
+            held = await room.launcher.get(TENANT, launch.launch_id)
+        async with world.room("two") as other:
+            ends = held.expires_at
+            assert ends is not None
+            assert await other.launches.user_of(TENANT, held.workspace_id) == launch.launch_id
+            await asyncio.sleep((ends - world.clock.now()).total_seconds())
+            assert (await other.launches.get(TENANT, launch.launch_id)).released_at is None
+            assert await other.launches.user_of(TENANT, held.workspace_id) == ""
+
+    run(scenario())
+
+
 def test_the_loser_of_a_branch_fails_with_the_hosts_words() -> None:
     async def scenario() -> None:
         world = ready()
@@ -108,7 +127,7 @@ def test_the_rung_and_the_freshness_are_told_with_the_step() -> None:
     async def scenario() -> None:
         world = ready()
         world.workspaces.rung, world.workspaces.upstream = "overlay", ("d" * 40, fresh)
-        world.workspaces.lfs_pointers = 3
+        world.workspaces.lfs_pointers, world.workspaces.tags_left_out = 3, True
         async with world.room() as room:
             launch = await room.launcher.start(TENANT, request(keep=True), None)
             events = await room.watch(launch.launch_id)
@@ -117,8 +136,11 @@ def test_the_rung_and_the_freshness_are_told_with_the_step() -> None:
                 for step in steps(events)
                 if (step.step, step.state) == (Step.WORKSPACE, StepState.DONE)
             ]
-            facts = [(step.detail, step.freshness, step.lfs_pointers) for step in done]
-            assert facts == [("overlay", fresh, 3)]
+            facts = [
+                (step.detail, step.freshness, step.lfs_pointers, step.tags_left_out)
+                for step in done
+            ]
+            assert facts == [("overlay", fresh, 3, True)]
             assert (await room.launcher.get(TENANT, launch.launch_id)).commit == "d" * 40
             kept = ControlEvent(7, EPOCH, done[0])
             assert parse_control(json.dumps(control_json(kept))) == kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.ledger_files import LedgerFiles
 from workspace_provisioner.disk.record_logs import RecordLogs
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import StorageUnavailable
 from workspace_provisioner.leases import Leases
 from workspace_provisioner.names import Claim, ClaimKind, claims_of
 from workspace_provisioner.workspace_errors import WorkspaceExists
@@ -224,10 +226,65 @@ async def test_half_a_record_is_no_workspace(host: Host, names_stay: bool) -> No
     async with host.up("boot 1") as machine:
         await make(host, machine, workspace())
     path = host.layout.records / f"{workspace().workspace_id}.json"
-    for broken in (b"", path.read_bytes()[:100], b"[]", b'{"workspace_id": 3}', b"\xff"):
+    for broken in (b"", path.read_bytes()[:100], b"\xff", bytes(100)):
         path.write_bytes(broken)
         host.trees.placed.add(workspace().workspace_id)
         async with host.up("boot 1") as machine:
             assert machine.ledger.get(workspace().workspace_id) is None
             assert not list(machine.ledger.all())
             assert not host.trees.placed
+
+
+async def test_a_record_of_another_form_is_not_served_and_keeps_what_it_has(
+    host: Host, names_stay: bool
+) -> None:
+    """Another version wrote it: its workspace may hold somebody's work."""
+    async with host.up("boot 1") as machine:
+        await make(host, machine, workspace())
+        await machine.ledger.flush(nothing)
+    host.disk.cut(names_stay=names_stay)
+    path = host.layout.records / f"{workspace().workspace_id}.json"
+    content = path.read_bytes()
+    known = json.loads(content)
+    others: list[object] = [[], {"workspace_id": 3}, {**known, "state": "x"}]
+    for other in (*others, {**known, "created_at": "x"}):
+        path.write_text(json.dumps(other))
+        async with host.up("boot 2") as machine:
+            with pytest.raises(StorageUnavailable):
+                machine.ledger.get(workspace().workspace_id)
+            with pytest.raises(StorageUnavailable):
+                await machine.leases.release(
+                    "ada", workspace().workspace_id, by_key=True, checked=False
+                )
+            assert not list(machine.ledger.all())
+            await machine.leases.take_away_strays()
+            assert host.trees.placed == {workspace().workspace_id}
+            assert path.exists()
+    path.write_bytes(content)
+    async with host.up("boot 2") as machine:
+        assert list(machine.ledger.all()) == [workspace()]
+
+
+async def test_a_record_of_another_form_keeps_its_claims(host: Host, names_stay: bool) -> None:
+    async with host.up("boot 1") as machine:
+        await make(host, machine, workspace())
+        host.disk.sync_all(host.layout.root)
+    host.disk.cut(names_stay=names_stay)
+    (host.layout.records / f"{workspace().workspace_id}.json").write_text("{}")
+    async with host.up("boot 1") as machine:
+        with pytest.raises(WorkspaceExists):
+            await machine.claims.take("wsp_" + "b" * 26, claims_of(workspace()))
+
+
+async def test_a_record_without_a_revision_is_an_old_one(host: Host, names_stay: bool) -> None:
+    async with host.up("boot 1") as machine:
+        await make(host, machine, workspace())
+        await machine.ledger.flush(nothing)
+    host.disk.cut(names_stay=names_stay)
+    path = host.layout.records / f"{workspace().workspace_id}.json"
+    record = json.loads(path.read_bytes())
+    del record["revision"]
+    path.write_text(json.dumps(record))
+    async with host.up("boot 2") as machine:
+        assert list(machine.ledger.all()) == [workspace()]
+        assert host.trees.placed == {workspace().workspace_id}

@@ -236,6 +236,28 @@ async def test_leases_end_and_tombstones_fade() -> None:
     assert ended.workspace_id not in room.ledger.records
 
 
+async def test_what_is_released_beside_an_expiry_stays_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = await room_with_commit()
+    keys = {(await room.make(key)).workspace_id: key for key in ("a", "b")}
+    first, second = sorted(keys)
+    room.clock.advance(31 * 60)
+    discard = room.trees.discard
+
+    async def beside(workspace_id: str) -> None:
+        if workspace_id == first:
+            assert await room.provisioner.release("ada", workspace_id=second)
+        await discard(workspace_id)
+
+    monkeypatch.setattr(room.trees, "discard", beside)
+    await room.provisioner.expire()
+    assert not room.trees.placed
+    for key in keys.values():
+        with pytest.raises(WorkspaceReleased):
+            await room.make(key)
+
+
 async def test_host_takes_no_more_than_it_may() -> None:
     room = await room_with_commit(capacity=2)
     first = await room.make("1")

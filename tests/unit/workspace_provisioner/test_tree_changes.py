@@ -6,8 +6,16 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+import workspace_provisioner.git.tree_changes as module
 from workspace_provisioner.git.pack_objects import Found, Unsuited, object_id
-from workspace_provisioner.git.tree_changes import MOST_CHANGES, TreeChanges, Written, compared
+from workspace_provisioner.git.tree_changes import (
+    MOST_CHANGES,
+    MOST_TREE_BYTES,
+    Entries,
+    TreeChanges,
+    Written,
+    compared,
+)
 from workspace_provisioner.sources import ObjectFormat
 
 SHA1 = ObjectFormat.SHA1
@@ -143,6 +151,56 @@ async def test_unusual_entries_are_left_to_git() -> None:
     for _ in range(101):
         deep = {b"d": deep}
     assert await unsuited({b"d": deep}) == "too deep"
+
+
+async def test_a_large_tree_that_is_named_often_is_not_looked_at_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a new one, nor one that is there and changes a little in every place."""
+    store = Objects()
+    looked = 0
+    parse = module._entries
+
+    def counted(trees: Mapping[str, Found], oid: str, object_format: ObjectFormat) -> Entries:
+        nonlocal looked
+        found = parse(trees, oid, object_format)
+        looked += len(found)
+        return found
+
+    monkeypatch.setattr(module, "_entries", counted)
+    blob = store.add("blob", b"x")
+
+    def large(*more: bytes) -> str:
+        names = sorted([b"%05d" % number for number in range(5000)] + list(more))
+        return store.raw((name, b"100644", blob) for name in names)
+
+    def often(tree: str) -> str:
+        return store.raw((b"d%04d" % number, b"40000", tree) for number in range(1500))
+
+    one = large()
+    with pytest.raises(Unsuited, match="too many changes"):
+        await compared(store.fetch, SHA1, store.tree({}), often(one))
+    assert looked < 10_000
+    looked = 0
+    with pytest.raises(Unsuited, match="too large trees"):
+        await compared(store.fetch, SHA1, often(one), often(large(b"more")))
+    assert looked < 2 * MOST_TREE_BYTES // 30
+
+
+async def test_a_tree_that_is_too_large_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Objects()
+    old, large = store.tree({}), store.add("tree", bytes(MOST_TREE_BYTES + 1))
+    monkeypatch.setattr(module, "_entries", None)
+    with pytest.raises(Unsuited, match="too large trees"):
+        await compared(store.fetch, SHA1, old, large)
+
+
+async def test_directories_that_change_are_limited_too() -> None:
+    names = [b"%04d" % number for number in range(MOST_CHANGES + 1)]
+    before: Mapping[bytes, Content] = {name: {b"a": b"1"} for name in names}
+    after: Mapping[bytes, Content] = {name: {b"a": b"1", b"b": {}} for name in names}
+    with pytest.raises(Unsuited, match="too many changes"):
+        await changes(before, after)
 
 
 async def test_trees_that_are_none() -> None:

@@ -828,6 +828,7 @@ class StepChanged(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     FRESHNESS_FIELD_NUMBER: _builtins.int
     LFS_POINTERS_FIELD_NUMBER: _builtins.int
+    TAGS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     step: Global___Step.ValueType
     """The step."""
     state: Global___StepState.ValueType
@@ -836,6 +837,10 @@ class StepChanged(_message.Message):
     """A few words for a person, such as the host's name or the rung that was used; may be empty."""
     lfs_pointers: _builtins.int
     """Number of files that are LFS pointers, which hold no content of their own; at most 1000 are counted. Only when the
+    workspace is done.
+    """
+    tags_left_out: _builtins.bool
+    """Whether tags of the source were left out, since the host lacks what they lead to; they may be sent again. Only when the
     workspace is done.
     """
     @_builtins.property
@@ -860,10 +865,11 @@ class StepChanged(_message.Message):
         detail: _builtins.str = ...,
         freshness: _snapshot_pb2.Freshness | None = ...,
         lfs_pointers: _builtins.int = ...,
+        tags_left_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "lfs_pointers", b"lfs_pointers", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "lfs_pointers", b"lfs_pointers", "state", b"state", "step", b"step", "tags_left_out", b"tags_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness: _TypeAlias = _typing.Literal["freshness"]  # noqa: Y015
     _WhichOneofArgType__freshness: _TypeAlias = _typing.Literal["_freshness", b"_freshness"]  # noqa: Y015

@@ -111,6 +111,7 @@ class Workspace(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     FRESHNESS_FIELD_NUMBER: _builtins.int
     LFS_POINTERS_FIELD_NUMBER: _builtins.int
+    TAGS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     workspace_id: _builtins.str
     """Id, `wsp_…`."""
     tenant: _builtins.str
@@ -135,6 +136,8 @@ class Workspace(_message.Message):
     """Name that it is claimed under; empty when it has none."""
     lfs_pointers: _builtins.int
     """Files that are LFS pointers, whose contents do not travel; at most 1000 are counted."""
+    tags_left_out: _builtins.bool
+    """Whether tags of the source were left out, since the host lacks what they lead to; they may be sent again."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
@@ -165,10 +168,11 @@ class Workspace(_message.Message):
         name: _builtins.str = ...,
         freshness: _snapshot_pb2.Freshness | None = ...,
         lfs_pointers: _builtins.int = ...,
+        tags_left_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "_freshness", b"_freshness", "changed_files", b"changed_files", "created_at", b"created_at", "expires_at", b"expires_at", "freshness", b"freshness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "_freshness", b"_freshness", "branch", b"branch", "changed_files", b"changed_files", "commit", b"commit", "created_at", b"created_at", "expires_at", b"expires_at", "freshness", b"freshness", "has_submodules", b"has_submodules", "host_id", b"host_id", "lfs_pointers", b"lfs_pointers", "name", b"name", "project", b"project", "rung", b"rung", "state", b"state", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "_freshness", b"_freshness", "branch", b"branch", "changed_files", b"changed_files", "commit", b"commit", "created_at", b"created_at", "expires_at", b"expires_at", "freshness", b"freshness", "has_submodules", b"has_submodules", "host_id", b"host_id", "lfs_pointers", b"lfs_pointers", "name", b"name", "project", b"project", "rung", b"rung", "state", b"state", "tags_left_out", b"tags_left_out", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changed_files: _TypeAlias = _typing.Literal["changed_files"]  # noqa: Y015
     _WhichOneofArgType__changed_files: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files"]  # noqa: Y015
