@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -14,6 +15,11 @@ from tests.redis_fixture import RedisServer, redis_binary, redis_server
 
 # No test's command leaves an agent behind, unless it tests the agent.
 os.environ["FAIRLEAD_AGENT"] = "0"
+
+# Shells ignore these for what runs in the background, and every program that a test starts would.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
