@@ -7,10 +7,10 @@ BIN := .venv/bin
 PY := $(BIN)/python
 RUN := .venv/run.stamp
 DEV := .venv/dev.stamp
-LOCKED := uv.lock pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml
-COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,docker-compose)
+LOCKED := uv.lock pyproject.toml membrane/pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml walls/pyproject.toml
+COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,FAIRLEAD_SYSTEMPATHS=no-new-privileges docker-compose)
 STATE = $(or $(FAIRLEAD_STATE),.fairlead)
-CODE := services sdk tunnel tests scripts loadtests benchmarks
+CODE := services membrane sdk tunnel walls tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
 SPREAD := -n logical --maxprocesses 4 --dist loadfile
 
@@ -23,7 +23,7 @@ TIME ?= 30s
 export CMD
 
 .PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e fmt fmt-check lint \
-	types layers proto proto-check settings load bench bench-report images compose-up compose-down compose-test clean
+	types layers proto proto-check settings load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,16 +64,21 @@ layers: $(DEV) ## Check who imports whom
 	$(BIN)/lint-imports
 proto: $(DEV) ## Generate proto/gen from the .proto files
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.generate_proto
-settings: $(DEV) ## Write the settings table of docs/operating.md from the code
+settings: $(DEV) ## Write what is derived from the code: the settings table, the worker's seccomp profile
 	$(PY) -m scripts.settings_table
+	$(PY) -m scripts.container_calls
 proto-check: $(DEV) ## Lint the .proto files; generated is committed; nothing breaks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.check_proto
 
 ##@ Load
 load: $(DEV) ## Drive a stack with USERS= for TIME=; fails past a budget
 	$(PY) -m loadtests.run --users $(USERS) --time $(TIME)
+soak: $(DEV) ## Use a worker for TIME= while all is killed at random; fails when anything is left
+	$(PY) -m loadtests.soak --time $(TIME)
 bench: $(DEV) ## Measure NAME= side by side; QUICK=1 for function only
 	$(PY) -m benchmarks.$(NAME)
+bench-peers: $(DEV) ## Install what benchmarks compare with (Debian, Ubuntu; needs root)
+	apt-get install -y --no-install-recommends bubblewrap
 bench-report: $(DEV) ## Draw the recorded figures
 	$(PY) -m benchmarks.report
 

@@ -11,8 +11,8 @@ PREAMBLE = """# Benchmarks
 `make bench NAME=launch` measures on this machine and writes `out/launch.json`; `QUICK=1` takes
 seconds, writes below `out/quick` and is for function, not for figures: the tests run it so. What
 stands below is drawn from `recorded/` by `make bench-report`: the runs that we stand by, each on
-the commit that it names. Peers ran in the same run, interleaved. Timings are from a small shared
-machine: read the ratios first.
+the commit that it names. Peers ran in the same run, interleaved; `make bench-peers` installs those
+that a machine may lack. Timings are from a small shared machine: read the ratios first.
 """
 WIDTH = 40
 
@@ -46,7 +46,8 @@ def section(path: Path) -> str:
     for name, value in figures.items():
         peer = " (peer)" if name in recorded["peers"] else ""
         lines.append(f"| `{name}`{peer} | {'not measured' if value is None else f'{value:g}'} |")
-    lines += ["", "```", *bars(figures), "```", ""]
+    drawn = bars(figures)
+    lines += ["", *(["```", *drawn, "```", ""] if drawn else [])]
     lines += [f"- {note}" for note in recorded["notes"]]
     return "\n".join(lines).rstrip() + "\n"
 

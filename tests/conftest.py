@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+import redis as blocking_redis
 from redis.asyncio import Redis
 
 from chassis.redis_client import open_redis
@@ -32,10 +33,18 @@ def redis_program() -> str:
 
 
 @pytest.fixture(scope="session")
-def redis_url(redis_program: str) -> Iterator[str]:
-    """The URL of a Redis that lives as long as the test session."""
+def shared_redis(redis_program: str) -> Iterator[RedisServer]:
+    """A Redis that lives as long as the test session; tests meet it through `redis_url`."""
     with redis_server(redis_program) as server:
-        yield server.url
+        yield server
+
+
+@pytest.fixture
+def redis_url(shared_redis: RedisServer) -> str:
+    """The URL of the session's Redis, which is empty at the start of the test."""
+    with blocking_redis.Redis.from_url(shared_redis.url) as client:
+        client.flushall()
+    return shared_redis.url
 
 
 @pytest.fixture
@@ -49,5 +58,4 @@ def own_redis(redis_program: str) -> Iterator[RedisServer]:
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """A client of the session's Redis, which is empty at the start of the test."""
     async with open_redis(redis_url) as client:
-        await client.flushall()
         yield client

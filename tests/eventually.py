@@ -8,13 +8,16 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 async def eventually(
     look: Callable[[], Awaitable[Found]], until: Callable[[Found], bool] = bool
 ) -> Found:
-    """Call `look` until its answer satisfies `until`, and return that; TimeoutError after 10 s."""
+    """Call `look` until its answer satisfies `until`, and return that.
+
+    Raises TimeoutError after a minute.
+    """
     async with asyncio.timeout(SECONDS):
         while True:
             found = await look()

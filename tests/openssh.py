@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 _SEPARATION = Path("/run/sshd")
-_STARTING_SECONDS = 20.0
+_STARTING_SECONDS = 60.0
 
 
 def sshd_program() -> str | None:

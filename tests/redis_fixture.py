@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 
 
 def redis_binary() -> str | None:

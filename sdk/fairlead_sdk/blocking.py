@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from fairlead_sdk.blocking_commands import Commands
+from fairlead_sdk.blocking_sandboxes import Sandboxes
 from fairlead_sdk.blocking_workspaces import Workspaces
-from fairlead_sdk.commands import AsyncCommands, CommandResult
 from fairlead_sdk.events import LaunchEvent
 from fairlead_sdk.fairlead import AsyncFairlead, AsyncLaunch
+from fairlead_sdk.isolating import Isolating
 from fairlead_sdk.launches import AsyncLaunches
 from fairlead_sdk.loop_thread import LoopThread
 from fairlead_sdk.records import LaunchRecord, Trace
@@ -19,51 +22,37 @@ from fairlead_sdk.records import LaunchRecord, Trace
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport
 
+    from fairlead_sdk.blocking_files import Files
+    from fairlead_sdk.blocking_terminals import Pty
     from fairlead_sdk.forwarding import LocalPort
 
 
-class Commands:
-    """Commands in the sandbox of one launch."""
-
-    def __init__(self, *, loop: LoopThread, commands: AsyncCommands) -> None:
-        self._loop = loop
-        self._commands = commands
-
-    def run(
-        self,
-        command: str | Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        directory: str | None = None,
-        stdin: bytes | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-    ) -> CommandResult:
-        """Run a command to its end; see `AsyncCommands.run`."""
-        return self._loop.run(
-            self._commands.run(
-                command,
-                environment=environment,
-                directory=directory,
-                stdin=stdin,
-                timeout=timeout,
-                check=check,
-            )
-        )
-
-
-class Launch:
+class Launch(Isolating):
     """A launch that holds a workspace and a sandbox."""
 
     def __init__(self, *, loop: LoopThread, launch: AsyncLaunch) -> None:
         self._loop = loop
-        self._launch = launch
+        self._launch = self._isolating = launch
         self.commands = Commands(loop=loop, commands=launch.commands)
 
     @property
     def record(self) -> LaunchRecord:
         """The launch as it was last seen."""
         return self._launch.record
+
+    @cached_property
+    def files(self) -> Files:
+        """Files in its sandbox."""
+        from fairlead_sdk.blocking_files import Files
+
+        return Files(loop=self._loop, files=self._launch.files)
+
+    @cached_property
+    def pty(self) -> Pty:
+        """Terminals in its sandbox."""
+        from fairlead_sdk.blocking_terminals import Pty
+
+        return Pty(loop=self._loop, pty=self._launch.pty)
 
     @property
     def launch_id(self) -> str:
@@ -157,6 +146,7 @@ class Fairlead:
             raise
         self.launches = Launches(loop=self._loop, launches=self._fairlead.launches)
         self.workspaces = Workspaces(loop=self._loop, workspaces=self._fairlead.workspaces)
+        self.sandboxes = Sandboxes(loop=self._loop, sandboxes=self._fairlead.sandboxes)
         return self
 
     def __exit__(
@@ -182,6 +172,11 @@ class Fairlead:
         keep: bool = False,
         lease: float | None = None,
         isolation: str = "",
+        profile: str = "",
+        limits: Mapping[str, float] | None = None,
+        network: str = "",
+        allow: Sequence[str] = (),
+        workspace_id: str = "",
     ) -> Iterator[Launch]:
         """Launch the repository around `path`; see `AsyncFairlead.launch`."""
         context = self._fairlead.launch(
@@ -193,6 +188,11 @@ class Fairlead:
             keep=keep,
             lease=lease,
             isolation=isolation,
+            profile=profile,
+            limits=limits,
+            network=network,
+            allow=allow,
+            workspace_id=workspace_id,
         )
         with self._loop.entered(context) as launch:
             yield Launch(loop=self._loop, launch=launch)

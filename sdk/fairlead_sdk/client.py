@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
@@ -27,6 +27,8 @@ from fairlead_sdk.json_form import JsonObject
 
 if TYPE_CHECKING:
     import httpx2
+
+    from fairlead_sdk.websocket import WebSocket
 
 NDJSON = "application/x-ndjson"
 PACK = "application/x-fairlead-pack"
@@ -66,6 +68,9 @@ class FrontDoor:
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "fairlead-sdk"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
+        self._socket_headers = {
+            name: value for name, value in headers.items() if not name.startswith("Accept")
+        }
         self._wire = _wire(url, headers, kept_seconds, transport)
 
     async def __aenter__(self) -> FrontDoor:
@@ -86,6 +91,10 @@ class FrontDoor:
     async def post(self, path: str, body: JsonObject | None = None, *, key: str = "") -> JsonObject:
         """Change something; `key` is the idempotency key, made up when empty."""
         return await self._request("POST", path, body=body, key=key or make_idempotency_key())
+
+    async def put(self, path: str, body: JsonObject) -> JsonObject:
+        """Replace a resource."""
+        return await self._request("PUT", path, body=body, key=make_idempotency_key())
 
     async def delete(self, path: str, params: Mapping[str, str] | None = None) -> JsonObject:
         """Remove a resource."""
@@ -171,6 +180,42 @@ class FrontDoor:
             content=content,
             seconds=None,
         )
+
+    async def send(
+        self,
+        path: str,
+        content: Content,
+        *,
+        params: Mapping[str, str],
+        headers: Mapping[str, str],
+    ) -> JsonObject:
+        """PUT bytes, once: a stream cannot be sent again."""
+        return await self._exchanged(
+            "PUT",
+            _target(path, params),
+            headers={**headers, "Idempotency-Key": make_idempotency_key()},
+            content=content,
+            seconds=None,
+        )
+
+    @asynccontextmanager
+    async def receive(
+        self, path: str, *, headers: Mapping[str, str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """GET bytes as they come, without any retry."""
+        async with self._wire.exchange(
+            "GET", path, headers=headers, content=None, seconds=_SILENCE_SECONDS
+        ) as answer:
+            if answer.status >= 400:
+                found = b"".join([chunk async for chunk in answer.chunks()])
+                _raise_for_problem(answer.status, found)
+            yield answer.chunks()
+
+    def socket(self, path: str) -> AbstractAsyncContextManager[WebSocket]:
+        """Open a WebSocket, without any retry; it knows no proxies."""
+        from fairlead_sdk.websocket import open_websocket
+
+        return open_websocket(self.url, path, self._socket_headers)
 
     def connect_ahead(self) -> None:
         """Begin to connect before the first request is ready."""

@@ -163,6 +163,34 @@ class StoreLocked(Unavailable):
     """
 
 
+class SandboxNotFound(NotFound):
+    """No sandbox of yours has that id (any more)."""
+
+
+class SandboxInUse(FailedPrecondition):
+    """The sandbox belongs to a launch, whose lease and end are its own."""
+
+
+class SandboxReleased(FailedPrecondition):
+    """The sandbox of that idempotency key was given back."""
+
+
+class IsolationUnavailable(FailedPrecondition):
+    """No host, or not the one that was asked for, has that isolation."""
+
+
+class NetworkUnavailable(FailedPrecondition):
+    """A sandbox of that isolation cannot have that network there."""
+
+
+class ProfileUnknown(InvalidArgument):
+    """No host, or not the one that was asked for, has that profile."""
+
+
+class LimitExceeded(InvalidArgument):
+    """More was asked for than the profile allows."""
+
+
 class HostLacksObjects(FailedPrecondition):
     """The host needs objects before it can make the workspace; `reason` says why.
 
@@ -191,19 +219,88 @@ class CommandFailed(FairleadError):
     """A command ended with another exit code than 0, and `check` was asked for."""
 
 
+class TerminalOwned(FailedPrecondition):
+    """Another client has the terminal, now or from now on."""
+
+
+class NotATerminal(FailedPrecondition):
+    """The execution runs on pipes."""
+
+
+class FileMissing(NotFound):
+    """The sandbox has no such file."""
+
+
+class FileThere(AlreadyExists):
+    """The file is there already."""
+
+
+class FileChanged(FailedPrecondition):
+    """The file has changed since its etag was read."""
+
+
+class NoDirectory(FailedPrecondition):
+    """The path, or a part of it, is no directory."""
+
+
+class NoRegularFile(FailedPrecondition):
+    """The path is a directory, a pipe, a socket or a device."""
+
+
+class DirectoryNotEmpty(FailedPrecondition):
+    """The directory is not empty."""
+
+
+class PathRefused(InvalidArgument):
+    """The path leaves the workspace, or is none that a file can have."""
+
+
+class FileForbidden(PermissionDenied):
+    """The sandbox's user may not do this with the file."""
+
+
+class NoSpace(ResourceExhausted):
+    """No space is left for the sandbox's files."""
+
+
+class FileTooLarge(ResourceExhausted):
+    """The file is larger than it may be."""
+
+
 _BY_REASON: dict[str, type[FairleadError]] = {
     "base_locked": StoreLocked,
     "branch_in_use": BranchInUse,
     "cursor_gone": CursorGone,
+    "directory_not_empty": DirectoryNotEmpty,
+    "file_changed": FileChanged,
+    "file_exists": FileThere,
+    "file_not_found": FileMissing,
+    "file_too_large": FileTooLarge,
     "idempotency_conflict": IdempotencyConflict,
+    "is_a_directory": NoRegularFile,
+    "isolation_unavailable": IsolationUnavailable,
     "launch_not_found": LaunchNotFound,
     "launch_not_held": LaunchNotHeld,
+    "limit_exceeded": LimitExceeded,
     "missing_objects": HostLacksObjects,
     "name_invalid": NameInvalid,
+    "network_unavailable": NetworkUnavailable,
     "no_base": HostLacksObjects,
+    "no_space": NoSpace,
+    "not_a_directory": NoDirectory,
+    "not_a_file": NoRegularFile,
+    "not_a_terminal": NotATerminal,
+    "path_invalid": PathRefused,
+    "path_outside": PathRefused,
+    "permission_denied_inside": FileForbidden,
+    "profile_unknown": ProfileUnknown,
     "quota": QuotaExceeded,
     "ref_drift": HostLacksObjects,
+    "sandbox_in_use": SandboxInUse,
+    "sandbox_not_found": SandboxNotFound,
+    "sandbox_released": SandboxReleased,
     "snapshot_not_durable": HostLacksObjects,
+    "terminal_owned": TerminalOwned,
     "unknown_changes": HostLacksObjects,
     "unknown_commit": HostLacksObjects,
     "workspace_dirty": WorkspaceDirty,
@@ -223,6 +320,7 @@ _BY_STATUS: dict[int, type[FairleadError]] = {
     410: OutOfRange,
     413: ResourceExhausted,
     415: InvalidArgument,
+    416: OutOfRange,
     422: InvalidArgument,
     429: ResourceExhausted,
     502: Unavailable,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.json_form import JsonObject
-from fairlead_sdk.records import Exit, Failure, LaunchRecord, OutputRecord
+from fairlead_sdk.records import Exit, Failure, LaunchRecord, OutputGap, OutputRecord
 from fairlead_sdk.workspace_records import Freshness
 
 
@@ -95,6 +95,7 @@ Happening: TypeAlias = (
     | SnapshotMissed
     | OfferAnswered
     | OutputRecord
+    | OutputGap
     | LaunchProvisioned
     | LaunchExited
     | LaunchStopped
@@ -166,6 +167,8 @@ def _happening(name: str, fields: JsonObject) -> Happening | None:
             )
         case "output":
             return OutputRecord.read(fields)
+        case "gap":
+            return OutputGap.read(fields)
         case _:
             return _milestone(name, fields)
 

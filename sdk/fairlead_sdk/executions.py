@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
-from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.errors import FailedPrecondition, Unavailable
+from fairlead_sdk.batch import BatchOutcome, FileWork, batch_document
+from fairlead_sdk.client import FrontDoor, make_idempotency_key
+from fairlead_sdk.errors import FailedPrecondition, MeshUnavailable, Unavailable
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.launches import Command
-from fairlead_sdk.records import ExecutionRecord, Exit, OutputRecord
+from fairlead_sdk.records import ExecutionRecord, Exit, OutputGap, OutputRecord
 from fairlead_sdk.streams import resumed
 
 STDIN_PIECE_BYTES = 128 * 1024
@@ -25,7 +26,7 @@ _STDIN_PAUSE_SECONDS = 1.0
 class OutputFrame:
     """One frame of an execution's output, and its JSON form as it came."""
 
-    content: ExecutionRecord | OutputRecord | Exit
+    content: ExecutionRecord | OutputRecord | OutputGap | Exit
     document: JsonObject
 
 
@@ -43,12 +44,36 @@ class AsyncExecutions:
         path = f"/v1/sandboxes/{quote(sandbox_id, safe='')}/executions"
         return ExecutionRecord.read(await self._door.post(path, command.document()))
 
+    async def batch(
+        self,
+        sandbox_id: str,
+        items: Sequence[Command | FileWork],
+        *,
+        continue_on_failure: bool = False,
+        key: str = "",
+    ) -> tuple[BatchOutcome, ...]:
+        """Run pieces of work one after the other; returns when the last one is done."""
+        path = f"/v1/sandboxes/{quote(sandbox_id, safe='')}/batch"
+        document = batch_document(items, continue_on_failure=continue_on_failure)
+        key = key or make_idempotency_key()
+        while True:
+            try:
+                answer = await self._door.post(path, document, key=key)
+            except MeshUnavailable as error:
+                if error.reason != "mesh_silent":
+                    raise
+                # It is at work, or nobody is there: the key means the same batch either way.
+                continue
+            return tuple(BatchOutcome.read(each) for each in form.children(answer, "outcomes"))
+
     async def get(self, execution_id: str) -> ExecutionRecord:
         """Read an execution."""
         return ExecutionRecord.read(await self._door.get(_path(execution_id)))
 
     async def output(self, execution_id: str, *, after: int = 0) -> Frames:
-        """Give the execution, its output records after a sequence number, then exactly one exit."""
+        """Give the execution, its output records after a sequence number and the gaps between them,
+        then exactly one exit.
+        """
 
         def open_stream(cursor: str) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
             params = {"cursor": cursor} if cursor else None
@@ -124,7 +149,8 @@ def _path(execution_id: str) -> str:
 
 
 def _position(document: JsonObject) -> str:
-    return str(form.number(document, "sequence") or "")
+    gap = form.child(document, "gap") or {}
+    return str(form.number(document, "sequence") or form.number(gap, "last_sequence") or "")
 
 
 def _read(document: JsonObject) -> OutputFrame | None:
@@ -134,6 +160,8 @@ def _read(document: JsonObject) -> OutputFrame | None:
             return OutputFrame(record, document)
         case "output":
             return OutputFrame(OutputRecord.read(document), document)
+        case "gap":
+            return OutputFrame(OutputGap.read(form.child(document, "gap") or {}), document)
         case "exit":
             return OutputFrame(Exit.read(form.child(document, "exit") or {}), document)
         case _:

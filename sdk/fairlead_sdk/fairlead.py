@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import cached_property
 from types import TracebackType
@@ -22,6 +22,7 @@ from fairlead_sdk.events import (
     LaunchWithdrawn,
 )
 from fairlead_sdk.executions import AsyncExecutions
+from fairlead_sdk.isolating import AsyncIsolating
 from fairlead_sdk.launches import AsyncLaunches, LaunchRequest
 from fairlead_sdk.records import Failure, LaunchRecord, Trace
 from fairlead_sdk.repository import Repository, read_repository
@@ -31,14 +32,17 @@ from fairlead_sdk.sessions import AsyncSessions
 if TYPE_CHECKING:
     from httpx2 import AsyncBaseTransport
 
+    from fairlead_sdk.files import AsyncFiles
     from fairlead_sdk.forwarding import LocalPort
+    from fairlead_sdk.sandboxes import AsyncSandboxes
+    from fairlead_sdk.terminals import AsyncPty
     from fairlead_sdk.uploads import Histories
     from fairlead_sdk.workspaces import AsyncWorkspaces
 
 RELEASE_SECONDS = 30.0
 
 
-class AsyncLaunch:
+class AsyncLaunch(AsyncIsolating):
     """A launch that holds a workspace and a sandbox."""
 
     def __init__(
@@ -48,14 +52,33 @@ class AsyncLaunch:
         launches: AsyncLaunches,
         executions: AsyncExecutions,
         sessions: AsyncSessions,
+        door: FrontDoor,
         directory: str,
     ) -> None:
-        self.record = record
+        self.record: LaunchRecord = record
         self.commands = AsyncCommands(
             executions=executions, sandbox_id=record.sandbox_id, directory=directory
         )
         self._launches = launches
         self._sessions = sessions
+        self._door = door
+        self._directory = directory
+
+    @cached_property
+    def files(self) -> AsyncFiles:
+        """Files in its sandbox."""
+        from fairlead_sdk.files import AsyncFiles
+
+        return AsyncFiles(door=self._door, sandbox_id=self.record.sandbox_id)
+
+    @cached_property
+    def pty(self) -> AsyncPty:
+        """Terminals in its sandbox."""
+        from fairlead_sdk.terminals import AsyncPty
+
+        return AsyncPty(
+            door=self._door, sandbox_id=self.record.sandbox_id, directory=self._directory
+        )
 
     @property
     def launch_id(self) -> str:
@@ -110,7 +133,7 @@ class AsyncFairlead:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> AsyncFairlead:
-        self._door = door = self._given or await self._opened()
+        self.door = door = self._given or await self._opened()
         self.launches = AsyncLaunches(door=door, histories=self._histories)
         self.executions = AsyncExecutions(door=door)
         self.sessions = AsyncSessions(door=door)
@@ -140,7 +163,14 @@ class AsyncFairlead:
         """The caller's workspaces, with or without a launch."""
         from fairlead_sdk.workspaces import AsyncWorkspaces
 
-        return AsyncWorkspaces(door=self._door)
+        return AsyncWorkspaces(door=self.door)
+
+    @cached_property
+    def sandboxes(self) -> AsyncSandboxes:
+        """The caller's sandboxes, with or without a launch."""
+        from fairlead_sdk.sandboxes import AsyncSandboxes
+
+        return AsyncSandboxes(door=self.door)
 
     @asynccontextmanager
     async def launch(
@@ -154,14 +184,23 @@ class AsyncFairlead:
         keep: bool = False,
         lease: float | None = None,
         isolation: str = "",
+        profile: str = "",
+        limits: Mapping[str, float] | None = None,
+        network: str = "",
+        allow: Sequence[str] = (),
+        workspace_id: str = "",
     ) -> AsyncIterator[AsyncLaunch]:
         """Launch the repository around `path`, uncommitted changes included unless `clean`.
 
         With `from_` = "trunk" it is the tip of the origin's default branch, without changes;
-        `launch.record.commit` says which. The launch is cancelled at the end of the block unless
-        `keep`. Raises `RepositoryError`, `LaunchFailed`, `LaunchCancelled` and what the front door
-        refuses.
+        `launch.record.commit` says which. With `workspace_id` no repository is read: the launch
+        works in that workspace, and leaves it where it is. `isolation`, `profile`, `limits`,
+        `network` and `allow` are as in `SandboxRequest`. The launch is cancelled at the end of the
+        block unless `keep`. Raises `RepositoryError`, `LaunchFailed`, `LaunchCancelled` and what
+        the front door refuses.
         """
+        from fairlead_sdk.sandbox_records import SandboxRequest
+
         request = LaunchRequest(
             branch=branch,
             keep=keep,
@@ -169,16 +208,22 @@ class AsyncFairlead:
             isolation=isolation,
             from_=from_,
             submodules=submodules,
+            sandbox=SandboxRequest(
+                profile=profile, limits=limits or {}, network=network, allow=allow
+            ),
+            workspace_id=workspace_id,
         )
         scratch = Scratch()
+        repository: Repository | None = None
         try:
-            repository = await asyncio.to_thread(
-                read_repository,
-                path,
-                clean=clean or bool(from_),
-                submodules=submodules,
-                scratch=scratch,
-            )
+            if not workspace_id:
+                repository = await asyncio.to_thread(
+                    read_repository,
+                    path,
+                    clean=clean or bool(from_),
+                    submodules=submodules,
+                    scratch=scratch,
+                )
             record = await self._provisioned(repository, request)
         finally:
             await asyncio.to_thread(scratch.close)
@@ -187,11 +232,13 @@ class AsyncFairlead:
             launches=self.launches,
             executions=self.executions,
             sessions=self.sessions,
-            directory=repository.directory,
+            door=self.door,
+            directory="" if repository is None else repository.directory,
         )
         try:
             yield launch
         finally:
+            await launch._close_objects()
             if keep:
                 await self.launches.histories.settle(wait=True)
             else:
@@ -201,7 +248,9 @@ class AsyncFairlead:
         """Read a launch's trace as far as it is there."""
         return await self.launches.trace(launch_id)
 
-    async def _provisioned(self, repository: Repository, request: LaunchRequest) -> LaunchRecord:
+    async def _provisioned(
+        self, repository: Repository | None, request: LaunchRequest
+    ) -> LaunchRecord:
         launch_id = ""
         key = make_idempotency_key()
         body = await self.launches.describe(repository, request)

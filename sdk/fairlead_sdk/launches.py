@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
@@ -25,6 +26,9 @@ from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.streams import resumed
 from fairlead_sdk.uploads import Histories, MissAnswer, UploadProgress, history_of
 
+if TYPE_CHECKING:
+    from fairlead_sdk.sandbox_records import SandboxRequest
+
 _TERMINAL_TYPES = frozenset({"exited", "failed", "cancelled"})
 
 
@@ -32,7 +36,10 @@ _TERMINAL_TYPES = frozenset({"exited", "failed", "cancelled"})
 class Command:
     """What to run: arguments, environment on top of the sandbox's own, directory in the workspace.
 
-    `stdin` says that standard input will be written; `timeout` is in seconds.
+    `stdin` says that standard input will be written; `timeout` is in seconds; `terminal` is the
+    size, rows and columns, of the terminal to run on; `grace` is the time in seconds between
+    SIGTERM and SIGKILL after the timeout. With `on_full` = "block" the command waits while the
+    output that is kept is full and not read; with "drop_oldest" the oldest goes.
     """
 
     arguments: Sequence[str]
@@ -40,6 +47,9 @@ class Command:
     directory: str = ""
     stdin: bool = False
     timeout: float | None = None
+    terminal: tuple[int, int] | None = None
+    on_full: str = "drop_oldest"
+    grace: float | None = None
 
     def document(self) -> JsonObject:
         """Give the JSON form."""
@@ -52,6 +62,12 @@ class Command:
             document["stdin"] = True
         if self.timeout is not None:
             document["timeout"] = self.timeout
+        if self.terminal is not None:
+            document["terminal"] = {"rows": self.terminal[0], "columns": self.terminal[1]}
+        if self.on_full != "drop_oldest":
+            document["on_full"] = self.on_full
+        if self.grace is not None:
+            document["grace"] = self.grace
         return document
 
 
@@ -60,7 +76,8 @@ class LaunchRequest:
     """How to launch a repository; `lease` is in seconds, `isolation` empty for the host's best.
 
     With `from_` = "trunk" the tip of the origin's default branch is launched in place of the local
-    commit; with `submodules` they are checked out too.
+    commit; with `submodules` they are checked out too. `sandbox` is what it is to have besides the
+    isolation. With `workspace_id` the launch works in that workspace, and takes no repository.
     """
 
     branch: str = ""
@@ -71,11 +88,20 @@ class LaunchRequest:
     offer: str = ""
     from_: str = ""
     submodules: bool = False
+    sandbox: SandboxRequest | None = None
+    workspace_id: str = ""
 
-    def document(self, source: JsonObject) -> JsonObject:
-        """Give the JSON form for a source."""
-        document: JsonObject = {"source": source}
-        texts = {"branch": self.branch, "isolation": self.isolation, "offer": self.offer}
+    def document(self, source: JsonObject | None) -> JsonObject:
+        """Give the JSON form for a source, or for the workspace."""
+        document: JsonObject = {} if self.sandbox is None else self.sandbox.document()
+        if source is not None:
+            document["source"] = source
+        texts = {
+            "branch": self.branch,
+            "isolation": self.isolation,
+            "offer": self.offer,
+            "workspace_id": self.workspace_id,
+        }
         document.update({name: text for name, text in texts.items() if text})
         if self.command is not None:
             document["command"] = self.command.document()
@@ -93,14 +119,18 @@ class AsyncLaunches:
         self._door = door
         self.histories = histories or Histories()
 
-    async def describe(self, repository: Repository, request: LaunchRequest) -> JsonObject:
-        """Give the body that launches a repository, with what is new since the last launch."""
+    async def describe(self, repository: Repository | None, request: LaunchRequest) -> JsonObject:
+        """Give the body that launches a repository, with what is new since the last launch; or the
+        request's workspace.
+        """
+        if repository is None:
+            return request.document(None)
         source = await asyncio.to_thread(_source, repository, request, self._door.url)
         return request.document(source)
 
     async def start(
         self,
-        repository: Repository,
+        repository: Repository | None,
         body: JsonObject,
         *,
         key: str = "",
@@ -129,6 +159,8 @@ class AsyncLaunches:
                 match event.happening:
                     case LaunchSnapshot(launch):
                         launch_id = launch.launch_id
+                        yield event
+                    case _ if repository is None:
                         yield event
                     case SnapshotMissed() as miss if miss.upload_token not in uploaded:
                         uploaded.add(miss.upload_token)

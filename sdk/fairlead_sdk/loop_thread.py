@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TypeVar
 
@@ -31,6 +32,12 @@ class LoopThread:
                 task.cancel()
                 asyncio.run_coroutine_threadsafe(_others(), self._loop).result()
             raise
+
+    def begin(self, work: Coroutine[object, object, Result]) -> Future[Result]:
+        """Run it without waiting; cancelling the future cancels the work. Raises RuntimeError when
+        this is closed.
+        """
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     @contextmanager
     def entered(self, context: AbstractAsyncContextManager[Result]) -> Iterator[Result]:

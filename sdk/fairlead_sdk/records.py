@@ -12,7 +12,7 @@ from fairlead_sdk.json_form import JsonObject
 
 TIMEOUT_EXIT_CODE = 124
 _SIGNAL_BASE = 128
-_RELEASED_EXIT_CODE = _SIGNAL_BASE + 9
+_KILLED_EXIT_CODE = _SIGNAL_BASE + 9
 _LOST_EXIT_CODE = 69
 
 
@@ -20,8 +20,9 @@ _LOST_EXIT_CODE = 69
 class Exit:
     """How a command ended.
 
-    `reason` is `exited`, `signalled`, `timed_out`, `released` or `host_lost`; `code` is absent
-    unless it exited by itself, `signal` unless a signal ended it.
+    `reason` is `exited`, `signalled`, `timed_out`, `out_of_memory`, `limit_pids`, `limit_disk`,
+    `released` or `host_lost`; `code` is absent unless it exited by itself, `signal` unless a signal
+    ended it. `cpu_time` is in seconds, absent when nobody saw it end.
     """
 
     reason: str
@@ -29,12 +30,15 @@ class Exit:
     signal: int | None
     last_sequence: int
     ended_at: datetime | None
+    cpu_time: float | None = None
+    peak_memory_bytes: int = 0
 
     @property
     def exit_code(self) -> int:
         """The exit code as a shell counts: 128 + n for signal n.
 
-        124 for a timeout, 137 when the sandbox was released, 69 when its host was lost.
+        124 for a timeout, 137 when the sandbox was released or a limit of it was reached, 69 when
+        its host was lost.
         """
         if self.reason == "timed_out":
             return TIMEOUT_EXIT_CODE
@@ -42,7 +46,7 @@ class Exit:
             return self.code
         if self.signal is not None:
             return _SIGNAL_BASE + self.signal
-        return _RELEASED_EXIT_CODE if self.reason == "released" else _LOST_EXIT_CODE
+        return _LOST_EXIT_CODE if self.reason == "host_lost" else _KILLED_EXIT_CODE
 
     @classmethod
     def read(cls, document: JsonObject) -> Exit:
@@ -53,6 +57,8 @@ class Exit:
             signal=form.optional_number(document, "signal"),
             last_sequence=form.number(document, "last_sequence"),
             ended_at=form.time(document, "ended_at"),
+            cpu_time=form.seconds(document, "cpu_time"),
+            peak_memory_bytes=form.number(document, "peak_memory_bytes"),
         )
 
 
@@ -188,6 +194,24 @@ class OutputRecord:
             sequence=form.number(document, "sequence"),
             stream=form.text(document, "stream"),
             content=content,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputGap:
+    """Output that is missing: records that were dropped or lost, with `size` bytes."""
+
+    first_sequence: int
+    last_sequence: int
+    size: int
+
+    @classmethod
+    def read(cls, document: JsonObject) -> OutputGap:
+        """Read the JSON form."""
+        return cls(
+            first_sequence=form.number(document, "first_sequence"),
+            last_sequence=form.number(document, "last_sequence"),
+            size=form.number(document, "bytes"),
         )
 
 

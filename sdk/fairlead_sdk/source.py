@@ -50,7 +50,7 @@ def source_document(repository: Repository, *, url: str) -> JsonObject:
 def _new(repository: Repository, url: str) -> tuple[Commits | None, Sequence[Tip]]:
     known = known_tips(repository, url=url)
     if not known.commits:
-        return None, ()
+        return _tags_of_first_launch(repository, url)
     tags: Sequence[Tip] = ()
     tags_there = known_tags(repository, url=url)
     if not known.lacks_history:  # else they come with it
@@ -65,6 +65,19 @@ def _new(repository: Repository, url: str) -> tuple[Commits | None, Sequence[Tip
         if commits is None:
             return pack_commits(repository, known.commits), ()
     return commits, tags
+
+
+def _tags_of_first_launch(repository: Repository, url: str) -> tuple[Commits | None, Sequence[Tip]]:
+    """Give the tags of the history here, for hosts that have the commit from another client; where
+    none has, the upload brings everything.
+    """
+    with contextlib.suppress(GitFailed):
+        tags = unsent_tags(repository, known_tags(repository, url=url))
+        here = merged_tags(repository, tags) if tags else ()
+        if here:
+            commits = pack_commits(repository, [repository.commit], tags=here)
+            return commits, here if commits is not None else ()
+    return None, ()
 
 
 def known_tips(repository: Repository, *, url: str) -> KnownTips:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -36,7 +37,9 @@ class PacketLink:
         self._loop.add_reader(link.fileno(), self._on_readable)
 
     async def send(self, *fields: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send one packet; raises LinkClosed, and PacketTooLong, which leaves the link open."""
+        """Send one packet; raises LinkClosed, and what leaves the link open: PacketTooLong, and
+        OSError (ETOOMANYREFS) while too many descriptors of this user are on their way (unix(7)).
+        """
         packet = pack(*fields)
         async with self._turn:
             while True:
@@ -47,6 +50,10 @@ class PacketLink:
                 except BlockingIOError:
                     await self._until_room()
                 except OSError as error:
+                    if error.errno == errno.ETOOMANYREFS:
+                        raise
+                    # What the other end said last may still lie in the socket.
+                    self.drain()
                     self.close()
                     raise LinkClosed from error
                 else:

@@ -15,7 +15,10 @@ LARGEST = 384 * 1024
 """Longest packet in bytes: 128 KiB of arguments, 128 KiB of environment and their frame fit."""
 
 DESCRIPTORS = 3
-"""Most descriptors that travel with one packet."""
+"""Descriptors of a program: its standard input, output and error."""
+
+MOST_DESCRIPTORS = 250
+"""Most descriptors that travel with one packet; the kernel takes 253."""
 
 
 class PacketTooLong(OSError):
@@ -60,8 +63,12 @@ def receive(link: socket.socket) -> tuple[list[bytes], list[int]] | None:
     """
     width = array.array("i").itemsize
     try:
+        # To make room for the largest one each time takes four more system calls than to ask first.
+        size = link.recv_into(bytearray(1), 1, socket.MSG_PEEK | socket.MSG_TRUNC)
         packet, ancillary, flags, _ = link.recvmsg(
-            LARGEST, socket.CMSG_SPACE(DESCRIPTORS * width), socket.MSG_CMSG_CLOEXEC
+            min(size, LARGEST),
+            socket.CMSG_SPACE(MOST_DESCRIPTORS * width),
+            socket.MSG_CMSG_CLOEXEC,
         )
     except (BlockingIOError, InterruptedError):
         raise

@@ -5,12 +5,14 @@ Commands are limited to those of Redis 6.2: no hash-field expiry, no FUNCTION, n
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from redis import exceptions
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
@@ -46,6 +48,32 @@ class RedisUnavailable(Unavailable):
         )
 
 
+class _CancellableConnection(AbstractConnection):
+    """A connection on which a command ends when its task is cancelled, whatever it is just doing.
+
+    redis-py 8.1 writes under `asyncio.wait_for`, which before Python 3.12 loses a cancellation that
+    comes as the write is done (python/cpython#86296): who waits for the task waits for ever.
+    """
+
+    async def send_packed_command(
+        self, command: bytes | str | Iterable[bytes], check_health: bool = True
+    ) -> None:
+        """Write a command; raises redis-py's ConnectionError and TimeoutError."""
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if check_health:
+            await self.check_health()  # type: ignore[no-untyped-call]
+        # Without a time of its own it writes as it is called.
+        seconds, self.socket_timeout = self.socket_timeout, None
+        try:
+            async with asyncio.timeout(seconds):
+                await super().send_packed_command(command, check_health=False)
+        except TimeoutError:
+            raise exceptions.TimeoutError("Timeout writing to socket") from None
+        finally:
+            self.socket_timeout = seconds
+
+
 @asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator[Redis]:
     """Open a client for `url` (redis://, rediss:// or unix:///path) and close it at the end.
@@ -62,6 +90,9 @@ async def open_redis(url: str) -> AsyncIterator[Redis]:
         health_check_interval=15,
         retry=Retry(ConstantBackoff(0.05), retries=1),
     )
+    pool = client.connection_pool
+    kinds = (_CancellableConnection, pool.connection_class)
+    pool.connection_class = type(pool.connection_class.__name__, kinds, {})
     try:
         yield client
     finally:

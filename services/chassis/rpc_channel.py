@@ -49,7 +49,9 @@ def open_channel(
             # A neighbour that restarts is found again quickly; gRPC's own backoff goes up to two
             # minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
+            # Of this, against its name, gRPC makes the least time that a connection has to come
+            # about (grpc/grpc#33423): with 100 ms a busy or distant neighbour is never reached.
+            ("grpc.min_reconnect_backoff_ms", 10_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
             ("grpc.max_receive_message_length", max_message_bytes),
         ],

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -132,27 +133,44 @@ class ErrorMapping(grpc.aio.ServerInterceptor):
         if method is None or call.method.startswith("/grpc."):
             return method
 
-        @asynccontextmanager
-        async def around(context: ServicerContext) -> AsyncIterator[Callable[[], None]]:
-            try:
-                yield nothing
-            except (grpc.aio.AbortError, grpc.aio.InternalError):
-                # The status is set already, or the caller has left.
-                raise
-            except NotImplementedError:
-                await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented")
-            except Exception as raised:
-                error = _own_error(raised)
-                if error is None:
-                    log.exception("rpc failed", extra={"method": call.method})
-                    error = Internal(
-                        "Something went wrong inside the service.",
-                        reason="internal",
-                        remedy="Look for the cause in its log, by the trace id.",
-                    )
-                await context.abort_with_status(to_status(error))
+        def around(context: ServicerContext) -> _MappedCall:
+            return _MappedCall(context=context, method=call.method)
 
         return wrapped(method, around)
+
+
+class _MappedCall:
+    """A call that is served, around its method."""
+
+    def __init__(self, *, context: ServicerContext, method: str) -> None:
+        self._context = context
+        self._method = method
+
+    async def __aenter__(self) -> Callable[[], None]:
+        return nothing
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(raised, Exception):
+            return
+        if isinstance(raised, grpc.aio.AbortError | grpc.aio.InternalError):
+            # The status is set already, or the caller has left.
+            return
+        if isinstance(raised, NotImplementedError):
+            await self._context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented")
+        error = _own_error(raised)
+        if error is None:
+            log.error("rpc failed", extra={"method": self._method}, exc_info=raised)
+            error = Internal(
+                "Something went wrong inside the service.",
+                reason="internal",
+                remedy="Look for the cause in its log, by the trace id.",
+            )
+        await self._context.abort_with_status(to_status(error))
 
 
 def _own_error(raised: Exception) -> FairleadError | None:

@@ -16,7 +16,8 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
+from types import TracebackType
 
 import grpc
 from opentelemetry import context as otel_context
@@ -82,20 +83,37 @@ class ServerTracing(grpc.aio.ServerInterceptor):
         parent = caller if self._trusts_callers else otel_context.Context()
         links = [] if self._trusts_callers else links_to(caller)
 
-        @asynccontextmanager
-        async def around(context: ServicerContext) -> AsyncIterator[Callable[[], None]]:
+        def around(context: ServicerContext) -> _ServerCall:
             rpc = _start(self._tracer, call.method, SpanKind.SERVER, parent, links)
-            token = otel_context.attach(trace.set_span_in_context(rpc.span, parent))
-            try:
-                yield rpc.opened
-            except BaseException as error:
-                rpc.end(_server_code(context, error))
-                raise
-            finally:
-                otel_context.detach(token)
-                rpc.end(_CODES.get(_number(context.code()), grpc.StatusCode.UNKNOWN))
+            return _ServerCall(context=context, rpc=rpc, parent=parent)
 
         return wrapped(method, around)
+
+
+class _ServerCall:
+    """The span of a call that is served, from before its method to its end."""
+
+    def __init__(
+        self, *, context: ServicerContext, rpc: RpcSpan, parent: otel_context.Context
+    ) -> None:
+        self._context = context
+        self._rpc = rpc
+        self._token = otel_context.attach(trace.set_span_in_context(rpc.span, parent))
+
+    async def __aenter__(self) -> Callable[[], None]:
+        return self._rpc.opened
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        otel_context.detach(self._token)
+        if error is not None:
+            self._rpc.end(_server_code(self._context, error))
+        else:
+            self._rpc.end(_CODES.get(_number(self._context.code()), grpc.StatusCode.UNKNOWN))
 
 
 def client_interceptors(

@@ -19,6 +19,12 @@ ServicerContext: TypeAlias = "grpc.aio.ServicerContext[object, object]"
 Around: TypeAlias = Callable[[ServicerContext], AbstractAsyncContextManager[Callable[[], None]]]
 """Entered around the method; yields what is called after each response of a stream."""
 
+_MAKERS = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
 _Unary: TypeAlias = Callable[[object, ServicerContext], Awaitable[object]]
 _Writing: TypeAlias = Callable[[object, ServicerContext], Awaitable[None]]
 _Yielding: TypeAlias = Callable[[object, ServicerContext], AsyncGenerator[object, None]]
@@ -63,12 +69,7 @@ def wrapped(
                 async for response in responses:
                     await watched.write(response)
 
-    make = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[method.request_streaming, method.response_streaming]
+    make = _MAKERS[method.request_streaming, method.response_streaming]
     behaviour = streaming if method.response_streaming else unary
     return cast(
         "grpc.RpcMethodHandler[Request, Response]",

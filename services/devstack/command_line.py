@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from devstack.demo import demo
 from devstack.doctor import doctor
-from devstack.errors import INTERRUPTED, UNAVAILABLE, StackError
+from devstack.errors import INTERRUPTED, READER_GONE, UNAVAILABLE, StackError
 from devstack.rooms import DEFAULT_PORTS, DEMO_PORTS, Planner, plan_rooms
 from devstack.state import default_state
 from devstack.up import down, status, up, up_detached
@@ -49,6 +50,10 @@ def main(
         return UNAVAILABLE
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # What waits in the buffer would be tried once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -48,6 +48,7 @@ def doctor(*, as_json: bool) -> int:
             sys.stdout.write(f"{finding.verdict:<8} {finding.name:<12} {finding.found}\n")
             if finding.remedy:
                 sys.stdout.write(f"{'':<21} {finding.remedy}\n")
+    sys.stdout.flush()
     return 1 if any(finding.verdict == "missing" for finding in findings) else 0
 
 
@@ -145,6 +146,41 @@ def _git_wall() -> Finding:
     )
 
 
+def _walls() -> Finding:
+    """Ask the worker's own trial."""
+    place = default_state()
+    while not place.exists():
+        place = place.parent
+    tried = subprocess.run(  # noqa: S603 - this interpreter, our own module
+        [sys.executable, "-m", "sandbox_worker.isolation.wall_report", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if tried.returncode == 0:
+        return Finding("walls", "ok", "sandboxes are walled, and every wall stands")
+    try:
+        report = json.loads(tried.stdout)
+        missing, is_offered = report["missing"], report["offered"] is True
+    except (ValueError, KeyError):
+        missing = {"all": (tried.stderr.strip().splitlines() or ["it cannot be tried here"])[-1]}
+        is_offered = False
+    named = "; ".join(f"{name} ({cause})" for name, cause in missing.items())
+    if is_offered:
+        return Finding(
+            "walls",
+            "limited",
+            f"sandboxes are walled; missing: {named}",
+            "Run the worker as root, on a file system that can be id-mapped; the others stand.",
+        )
+    return Finding(
+        "walls",
+        "limited",
+        f"sandboxes are plain processes; missing: {named}",
+        "Let the worker make user namespaces (see SECURITY.md), or run it as root.",
+    )
+
+
 def _docker() -> Finding:
     if shutil.which("docker") is None:
         return Finding("docker", "limited", "not found", "Only `make compose-*` needs it.")
@@ -201,6 +237,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _namespaces,
     _overlay,
     _git_wall,
+    _walls,
     _docker,
     _ports,
     _state,

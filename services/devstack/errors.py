@@ -4,6 +4,7 @@ from __future__ import annotations
 
 UNAVAILABLE = 69
 INTERRUPTED = 130
+READER_GONE = 141
 
 
 class StackError(Exception):

@@ -77,8 +77,14 @@ def _places(path: str | None) -> Iterator[tuple[Path, str]]:
 def program_version(program: Path) -> tuple[int, int, int] | None:
     """Ask a server program for its version; None when it cannot be run."""
     try:
+        # In a session of its own: a Ctrl-C at the terminal ends this process, not the question.
         answer = subprocess.run(  # noqa: S603 - a server program found on the user's own path
-            [program, "--version"], capture_output=True, text=True, timeout=5, check=True
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+            start_new_session=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

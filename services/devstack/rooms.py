@@ -124,7 +124,7 @@ def _plan(
     internal = unix("FAIRLEAD_SIGNALLING_INTERNAL_BIND", "signalling.sock")
     workspace = unix("FAIRLEAD_WORKSPACE_BIND", "workspace.sock")
     sandbox = unix("FAIRLEAD_SANDBOX_BIND", "sandbox.sock")
-    door = unix("FAIRLEAD_SANDBOX_DOOR_BIND", "door.sock")
+    workers = unix("FAIRLEAD_RELAY_WORKERS_BIND", "relay.sock")
     rooms = (
         _room(
             "signalling",
@@ -148,13 +148,30 @@ def _plan(
         _room(
             "sandbox-worker",
             _grpc_probe(sandbox),
-            {"FAIRLEAD_SANDBOX_BIND": sandbox, "FAIRLEAD_SANDBOX_DOOR_BIND": door},
+            {
+                "FAIRLEAD_SANDBOX_BIND": sandbox,
+                "FAIRLEAD_SANDBOX_MESH_ADDRESSES": ",".join(
+                    [
+                        http,
+                        grpc,
+                        gateway,
+                        workers,
+                        internal,
+                        workspace,
+                        *([spans.url] if spans else []),
+                    ]
+                ),
+            },
             address=sandbox,
         ),
         _room(
             "relay-gateway",
             _http_probe(gateway, "/readyz"),
-            {"FAIRLEAD_RELAY_HTTP_BIND": gateway, "FAIRLEAD_RELAY_SIGNALLING": internal},
+            {
+                "FAIRLEAD_RELAY_HTTP_BIND": gateway,
+                "FAIRLEAD_RELAY_SIGNALLING": internal,
+                "FAIRLEAD_RELAY_WORKERS_BIND": workers,
+            },
             address=dialled(gateway),
         ),
     )

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable
 
 from chassis.errors import FairleadError, Unavailable
-from relay_gateway.message import PortGranted, PortWanted, Refusal, Report
+from relay_gateway.message import PortGranted, PortWanted, Report
 from relay_gateway.ports import Conversation
-from relay_gateway.session import PortDoor, PortNotGranted, PortTimeout
+from relay_gateway.session import PortNotGranted, PortTimeout
 
 GRANT_SECONDS = 10.0
 ASKED_AT_ONCE = 64
@@ -35,7 +35,7 @@ class Line:
         self._up = asyncio.Event()
         self._numbers = itertools.count(1)
         self._turns = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._asked: dict[int, asyncio.Future[PortDoor]] = {}
+        self._asked: dict[int, asyncio.Future[None]] = {}
 
     @property
     def is_up(self) -> bool:
@@ -61,8 +61,9 @@ class Line:
         if self._conversation is not None:
             self._conversation.tell(report)
 
-    async def ask_port(self, session_id: str, port: int) -> PortDoor:
-        """Ask for a connection into a session's sandbox, through reconnects, for a bounded time.
+    async def ask_port(self, session_id: str, port: int, ticket: bytes) -> None:
+        """Ask for a connection into a session's sandbox, through reconnects, for a bounded time;
+        the worker brings it with the ticket.
 
         Raises PortNotGranted with signalling's reason, or PortTimeout.
         """
@@ -71,7 +72,7 @@ class Line:
                 while True:
                     await self._up.wait()
                     try:
-                        return await self._ask(session_id, port)
+                        return await self._ask(session_id, port, ticket)
                     except LineLost:
                         continue
         except TimeoutError:
@@ -82,19 +83,18 @@ class Line:
         asked = self._asked.pop(grant.request_id, None)
         if asked is None or asked.done():
             return
-        match grant.outcome:
-            case PortDoor() as door:
-                asked.set_result(door)
-            case Refusal(reason, message):
-                asked.set_exception(_refused(reason, message))
+        if grant.refusal is None:
+            asked.set_result(None)
+        else:
+            asked.set_exception(_refused(grant.refusal.reason, grant.refusal.message))
 
-    async def _ask(self, session_id: str, port: int) -> PortDoor:
+    async def _ask(self, session_id: str, port: int, ticket: bytes) -> None:
         number = next(self._numbers)
-        asked: asyncio.Future[PortDoor] = asyncio.get_running_loop().create_future()
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self._asked[number] = asked
-            self.tell(PortWanted(number, session_id, port, self._traceparent()))
-            return await asked
+            self.tell(PortWanted(number, session_id, port, self._traceparent(), ticket))
+            await asked
         finally:
             self._asked.pop(number, None)
 

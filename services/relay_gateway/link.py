@@ -39,6 +39,7 @@ class Link:
         *,
         gateway_id: str,
         capacity: int,
+        workers_address: str,
         signalling: Signalling,
         line: Line,
         switchboard: Switchboard,
@@ -46,6 +47,7 @@ class Link:
     ) -> None:
         self._gateway_id = gateway_id
         self._capacity = capacity
+        self._workers_address = workers_address
         self._signalling = signalling
         self._line = line
         self._switchboard = switchboard
@@ -84,7 +86,12 @@ class Link:
                     await self._ended.wait()
 
     async def _converse(self) -> None:
-        hello = Hello(self._gateway_id, self._switchboard.session_ids, self._capacity)
+        hello = Hello(
+            self._gateway_id,
+            self._switchboard.session_ids,
+            self._capacity,
+            self._workers_address,
+        )
         async with self._signalling.converse(hello) as conversation:
             orders = conversation.orders()
             try:

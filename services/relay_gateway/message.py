@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from relay_gateway.session import PortDoor, WantedSession
+from relay_gateway.session import WantedSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message: who this is and which sessions it holds."""
+    """The first message: who this is, which sessions it holds, and where workers dial it."""
 
     gateway_id: str
     session_ids: Sequence[str]
     capacity: int
+    workers_address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ class PortWanted:
     session_id: str
     port: int
     traceparent: str
+    ticket: bytes
 
 
 Report: TypeAlias = Heartbeat | Answered | Changed | PortWanted
@@ -82,10 +84,10 @@ class SessionUnwanted:
 
 @dataclass(frozen=True, slots=True)
 class PortGranted:
-    """The answer to a PortWanted."""
+    """The answer to a PortWanted; without a refusal the worker has dialled."""
 
     request_id: int
-    outcome: PortDoor | Refusal
+    refusal: Refusal | None = None
 
 
 Order: TypeAlias = Welcome | WantedSession | SessionUnwanted | PortGranted

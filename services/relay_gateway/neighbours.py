@@ -28,7 +28,7 @@ from relay_gateway.message import (
     SessionUnwanted,
     Welcome,
 )
-from relay_gateway.session import PortDoor, WantedSession
+from relay_gateway.session import WantedSession
 
 PEER = "signalling"
 QUEUED_REPORTS = 4096
@@ -69,6 +69,7 @@ class GrpcConversation:
                     gateway_id=hello.gateway_id,
                     session_ids=hello.session_ids,
                     capacity=hello.capacity,
+                    workers_address=hello.workers_address,
                 )
             )
         )
@@ -141,6 +142,7 @@ def _request(report: Report) -> pb.SynchronizeRequest:
                     session_id=report.session_id,
                     port=report.port,
                     traceparent=report.traceparent,
+                    ticket=report.ticket,
                 )
             )
     raise AssertionError(f"no such report: {type(report).__name__}")
@@ -178,6 +180,6 @@ def _wanted(session: pb.SessionWanted) -> WantedSession:
 
 
 def _granted(grant: pb.PortGranted) -> PortGranted:
-    if grant.WhichOneof("outcome") == "door":
-        return PortGranted(grant.request_id, PortDoor(grant.door.address, grant.door.token))
+    if not grant.HasField("refusal"):
+        return PortGranted(grant.request_id)
     return PortGranted(grant.request_id, Refusal(grant.refusal.reason, grant.refusal.message))

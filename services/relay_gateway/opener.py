@@ -1,20 +1,48 @@
-"""Opens the sandbox's end of a channel: a door from signalling, then through it."""
+"""Opens the sandbox's end of a channel: asks signalling, and waits for the worker to bring it."""
 
 from __future__ import annotations
 
+import asyncio
+
 from relay_gateway.line import Line
-from relay_gateway.ports import Doors, Stream
-from relay_gateway.session import WantedSession
+from relay_gateway.ports import Stream, Workers
+from relay_gateway.session import PortTimeout, WantedSession
+
+ARRIVAL_SECONDS = 5.0
+"""How long a worker that has dialled may take to be seen here."""
 
 
 class Opener:
     """The use case behind each data channel."""
 
-    def __init__(self, *, line: Line, doors: Doors) -> None:
+    def __init__(
+        self, *, line: Line, workers: Workers, arrival_seconds: float = ARRIVAL_SECONDS
+    ) -> None:
         self._line = line
-        self._doors = doors
+        self._workers = workers
+        self._arrival_seconds = arrival_seconds
 
     async def open(self, session: WantedSession, port: int) -> Stream:
-        """Connect to a port of the session's sandbox; the FairleadError says why not."""
-        door = await self._line.ask_port(session.session_id, port)
-        return await self._doors.enter(door)
+        """Have a port of the session's sandbox connected; the FairleadError says why not.
+
+        A connection that arrives ends the asking: its answer may be lost with the line.
+        """
+        with self._workers.expect() as expected:
+            arriving = asyncio.ensure_future(expected.arrived())
+            asking = asyncio.ensure_future(
+                self._line.ask_port(session.session_id, port, expected.ticket)
+            )
+            try:
+                await asyncio.wait((arriving, asking), return_when=asyncio.FIRST_COMPLETED)
+                if not arriving.done():
+                    await asking
+                async with asyncio.timeout(self._arrival_seconds):
+                    await arriving
+                return expected.take()
+            except TimeoutError:
+                raise PortTimeout from None
+            finally:
+                for task in (asking, arriving):
+                    task.cancel()
+                # Waits for both; how the asking ended is no news once the connection is there.
+                await asyncio.gather(asking, arriving, return_exceptions=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
 from relay_gateway.message import Hello, Order, Report
-from relay_gateway.session import CloseReason, PortDoor, WantedSession
+from relay_gateway.session import CloseReason, WantedSession
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -55,11 +55,28 @@ class ChannelOpening(Protocol):
         ...
 
 
-class Doors(Protocol):
-    """The workers' port doors."""
+class Expected(Protocol):
+    """A connection that a worker is to bring."""
 
-    async def enter(self, door: PortDoor) -> Stream:
-        """Spend a token; raises DoorUnreachable, DoorRefused, PortRefused or SandboxGone."""
+    @property
+    def ticket(self) -> bytes:
+        """What the worker shows."""
+        ...
+
+    async def arrived(self) -> None:
+        """Wait for it."""
+        ...
+
+    def take(self) -> Stream:
+        """Return what has arrived; it belongs to the caller from now on."""
+        ...
+
+
+class Workers(Protocol):
+    """Where workers dial in."""
+
+    def expect(self) -> AbstractContextManager[Expected]:
+        """Expect one connection in the block; raises OpeningsExceeded."""
         ...
 
 

@@ -32,14 +32,6 @@ class WantedSession:
     traceparent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PortDoor:
-    """One connection into a sandbox: `host:port` or `unix:/path` to dial, and the token to send."""
-
-    address: str
-    token: bytes
-
-
 class SdpInvalid(InvalidArgument):
     """An offer cannot be answered."""
 
@@ -115,51 +107,22 @@ class PortNotGranted(FailedPrecondition):
 
 
 class PortTimeout(Unavailable):
-    """Signalling did not say in time where a port is."""
+    """The worker did not bring a connection in time."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The mesh did not grant the connection in time.",
+            "The host did not bring the connection in time.",
             reason="port_timeout",
             remedy="Try again in some seconds.",
         )
 
 
-class DoorUnreachable(Unavailable):
-    """The worker's port door cannot be reached, or says nothing."""
+class OpeningsExceeded(ResourceExhausted):
+    """As many connections are being opened as are waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__(
-            "The host of the sandbox cannot be reached.",
-            reason="door_unreachable",
-            remedy="Try again in some seconds.",
+            f"The gateway is opening {limit} connections already.",
+            reason="too_many_openings",
+            remedy="Try again in a moment.",
         )
-
-
-class DoorRefused(FailedPrecondition):
-    """The worker's port door refuses a token."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The host of the sandbox does not know the connection any more.",
-            reason="door_refused",
-            remedy="Try again.",
-        )
-
-
-class PortRefused(FailedPrecondition):
-    """Nothing listens on the port."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Nothing listens on this port inside the sandbox.",
-            reason="port_refused",
-            remedy="Start the server in the sandbox, on its loopback address.",
-        )
-
-
-class SandboxGone(FailedPrecondition):
-    """The sandbox was released."""
-
-    def __init__(self) -> None:
-        super().__init__("The sandbox is gone.", reason="sandbox_gone")

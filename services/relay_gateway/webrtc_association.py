@@ -8,9 +8,10 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING
 
 from chassis.errors import FairleadError
-from fairlead_tunnel.byte_channel import PROTOCOL, Side, port_of
+from fairlead_tunnel.byte_channel import PROTOCOL, port_of
 from fairlead_tunnel.data_channel_port import DataChannelPort
-from fairlead_tunnel.pump import Ending, Pump
+from fairlead_tunnel.framed_port import FramedPort
+from fairlead_tunnel.relay import Relay
 from fairlead_tunnel.whole_connection import NotClosed, WholeConnection
 from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import (
@@ -120,13 +121,13 @@ class WebrtcAssociation:
 
     def _take_channel(self, channel: RTCDataChannel) -> None:
         """Take a channel that the peer opened; its messages are taken from this moment on."""
-        pump = Pump(port=DataChannelPort(channel=channel, listen=channel.on), side=Side.ACCEPTOR)
+        relay = Relay(near=DataChannelPort(channel=channel, listen=channel.on))
         try:
             port = self._checked_port(channel)
         except FairleadError as error:
-            pump.refuse(error.reason, error.message)
+            relay.refuse(error.reason, error.message)
             return
-        task = asyncio.create_task(self._carry(pump, port))
+        task = asyncio.create_task(self._carry(relay, port))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -143,31 +144,31 @@ class WebrtcAssociation:
             raise GatewayDraining
         return port
 
-    async def _carry(self, pump: Pump, port: int) -> None:
+    async def _carry(self, relay: Relay, port: int) -> None:
         """Open the sandbox's end, unless the peer gives up before, and carry the bytes."""
         opening = asyncio.ensure_future(self._opener.open(self._session, port))
-        given_up = asyncio.ensure_future(pump.wait_ended())
+        given_up = asyncio.ensure_future(relay.wait_ended())
         try:
             await asyncio.wait((opening, given_up), return_when=asyncio.FIRST_COMPLETED)
             if given_up.done() and not opening.done():
                 return
             reader, writer = await opening
-            await pump.carry(reader, writer)
+            await relay.carry(FramedPort(reader=reader, writer=writer))
         except FairleadError as error:
-            pump.refuse(error.reason, error.message)
+            relay.refuse(error.reason, error.message)
         except asyncio.CancelledError:
-            pump.refuse("session_closed", "The session was closed.")
+            relay.refuse("session_closed", "The session was closed.")
             raise
         except Exception:
             log.exception("channel failed", extra={"session_id": self._session.session_id})
-            pump.refuse("gateway_failed", "The gateway failed.")
+            relay.refuse("gateway_failed", "The gateway failed.")
         finally:
             await _discard(opening, given_up)
 
 
 async def _discard(
     opening: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
-    given_up: asyncio.Future[Ending],
+    given_up: asyncio.Future[None],
 ) -> None:
     """End both; a connection that was made and then not wanted is dropped."""
     given_up.cancel()

@@ -20,11 +20,11 @@ from relay_gateway.line import Line
 from relay_gateway.link import Link
 from relay_gateway.neighbours import GrpcSignalling
 from relay_gateway.opener import Opener
-from relay_gateway.port_door import SocketDoors
 from relay_gateway.settings import Settings
 from relay_gateway.switchboard import Switchboard
 from relay_gateway.tracing import TracedCarrier, TracedOpener
 from relay_gateway.webrtc_carrier import WebrtcCarrier
+from relay_gateway.worker_door import WorkerDoor
 
 MOST_WELCOME_BYTES = 32 * 1024 * 1024
 """A welcome may carry the offer of every session, of up to 64 KiB each."""
@@ -85,12 +85,14 @@ async def build(
             )
         )
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        workers = WorkerDoor()
+        workers_address = await stack.enter_async_context(workers.serve(settings.workers_bind))
         library = AiortcLibrary()
         line = Line(traceparent=traceparent)
         carrier = WebrtcCarrier(
             library=library,
             opener=TracedOpener(
-                opener=Opener(line=line, doors=SocketDoors()), tracer_provider=provider
+                opener=Opener(line=line, workers=workers), tracer_provider=provider
             ),
             channels_per_session=settings.channels_per_session,
         )
@@ -103,6 +105,7 @@ async def build(
         link = Link(
             gateway_id=random_id("gtw"),
             capacity=settings.sessions,
+            workers_address=settings.workers_advertise or workers_address,
             signalling=GrpcSignalling(channel=channel),
             line=line,
             switchboard=switchboard,

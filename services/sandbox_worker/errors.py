@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chassis.errors import (
+    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -61,6 +62,18 @@ class SandboxBound(FailedPrecondition):
         )
 
 
+class SandboxSealed(FailedPrecondition):
+    """The sandbox has run something without a workspace, and its walls are closed by now."""
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            "The sandbox takes no workspace any more.",
+            reason="sandbox_sealed",
+            remedy="Create another one, and bind its workspace before anything is started in it.",
+            fields={"sandbox_id": sandbox_id},
+        )
+
+
 class SandboxLost(Unavailable):
     """The sandbox's processes were killed from outside."""
 
@@ -70,6 +83,77 @@ class SandboxLost(Unavailable):
             reason="sandbox_lost",
             remedy="Create another one.",
             fields={"sandbox_id": sandbox_id},
+        )
+
+
+class FenceStale(FailedPrecondition):
+    """The sandbox has heard of a later holder of its lease than this call's."""
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            "The sandbox's lease has a later holder.",
+            reason="fence_stale",
+            remedy="Get the sandbox again; somebody else has renewed it since.",
+            fields={"sandbox_id": sandbox_id},
+        )
+
+
+class KeyTaken(AlreadyExists):
+    """The idempotency key belongs to a sandbox that was asked for differently."""
+
+    def __init__(self, sandbox_id: str) -> None:
+        super().__init__(
+            "The idempotency key was used for another sandbox.",
+            reason="idempotency_conflict",
+            remedy="Use another key, or ask for the same as before.",
+            fields={"sandbox_id": sandbox_id},
+        )
+
+
+class ProfileUnknown(InvalidArgument):
+    """The host has no profile of this name."""
+
+    def __init__(self, profile: str, known: Sequence[str]) -> None:
+        super().__init__(
+            f"There is no profile {short(profile)!r}.",
+            reason="profile_unknown",
+            remedy=f"Ask for one of {', '.join(known)}, or for none to get `default`.",
+            fields={"profile": short(profile), "available": ",".join(known)},
+        )
+
+
+class LimitExceeded(InvalidArgument):
+    """More is asked for than the profile allows."""
+
+    def __init__(self, limit: str, profile: str, most: float) -> None:
+        super().__init__(
+            f"The profile {profile} allows {limit} of {most:.15g} at most.",
+            reason="limit_exceeded",
+            remedy="Ask for less, or for a profile that allows more.",
+            fields={"limit": limit, "profile": profile, "most": f"{most:.15g}"},
+        )
+
+
+class NetworkUnavailable(FailedPrecondition):
+    """The isolation cannot give the network."""
+
+    def __init__(self, mode: str, isolation: str, available: Sequence[str]) -> None:
+        super().__init__(
+            f"A sandbox of isolation {isolation} cannot have the network {mode} on this host.",
+            reason="network_unavailable",
+            remedy=f"Ask for {' or '.join(available)}, or for another isolation.",
+            fields={"network": mode, "isolation": isolation, "available": ",".join(available)},
+        )
+
+
+class ProfilesInvalid(FailedPrecondition):
+    """The file of profiles cannot be used."""
+
+    def __init__(self, path: str, cause: str) -> None:
+        super().__init__(
+            f"The profiles in {path} cannot be used: {cause}.",
+            reason="profiles_invalid",
+            remedy="Correct the file, or unset FAIRLEAD_SANDBOX_PROFILES.",
         )
 
 
@@ -155,14 +239,38 @@ class WorkerDraining(Unavailable):
         )
 
 
-class TokensExhausted(ResourceExhausted):
-    """Too many port tokens are out."""
+class PortRefused(FailedPrecondition):
+    """Nothing listens on a port inside a sandbox."""
+
+    def __init__(self, sandbox_id: str, port: int) -> None:
+        super().__init__(
+            "Nothing listens on this port inside the sandbox.",
+            reason="port_refused",
+            remedy="Start the server in the sandbox, on its loopback address.",
+            fields={"sandbox_id": sandbox_id, "port": str(port)},
+        )
+
+
+class GatewayUnreachable(Unavailable):
+    """The gateway that wants a connection does not answer where it says that it listens."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The host of the sandbox cannot reach the gateway.",
+            reason="gateway_unreachable",
+            remedy="Try again in some seconds; if it stays so, look whether the address that the"
+            " gateway advertises can be dialled from the host.",
+        )
+
+
+class ConnectionsExhausted(ResourceExhausted):
+    """The host carries as many connections to ports as it takes."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            f"{most} port tokens are out, which is the host's limit.",
-            reason="tokens_exhausted",
-            remedy="Use tokens at once; each one ends after 30 s.",
+            f"The host carries {most} connections to ports, which is its limit.",
+            reason="connections_exhausted",
+            remedy="Close connections.",
             fields={"limit": str(most)},
         )
 

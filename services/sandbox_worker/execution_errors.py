@@ -129,6 +129,51 @@ class ExecutionEnded(FailedPrecondition):
         )
 
 
+class NotATerminal(FailedPrecondition):
+    """The execution runs on pipes."""
+
+    def __init__(self, execution_id: str = "") -> None:
+        super().__init__(
+            "The execution has no terminal.",
+            reason="not_a_terminal",
+            remedy="Start the command with a terminal, or use its output and standard input.",
+            fields={"execution_id": execution_id} if execution_id else {},
+        )
+
+
+class TerminalUnavailable(FailedPrecondition):
+    """The sandbox cannot open a terminal."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"The sandbox cannot open a terminal: {cause}.",
+            reason="terminal_unavailable",
+            remedy="Start the command without a terminal; the host needs /dev/ptmx and /dev/pts.",
+        )
+
+
+class TerminalOwned(FailedPrecondition):
+    """Somebody else types into the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another client has the terminal.",
+            reason="terminal_owned",
+            remedy="Watch its output, or take it: take_over, `fairlead shell --take-over`.",
+        )
+
+
+class TerminalFrameInvalid(InvalidArgument):
+    """A frame of an attachment is out of its order."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(
+            sentence,
+            reason="terminal_frame_invalid",
+            remedy="Send `open` first and once; then input, sizes and `detach`.",
+        )
+
+
 class StdinClosed(FailedPrecondition):
     """Standard input is closed, or was never open."""
 
@@ -160,6 +205,6 @@ class CursorGone(OutOfRange):
         super().__init__(
             f"The output before record {oldest_sequence} is no longer kept.",
             reason="cursor_gone",
-            remedy="Watch again from after_sequence 0 for all that is kept.",
+            remedy="Watch again without a cursor for all that is kept.",
             fields={"oldest_sequence": str(oldest_sequence)},
         )

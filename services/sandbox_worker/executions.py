@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from chassis.clock import Clock
 from chassis.ids import derived_id, random_id
+from sandbox_worker.attachments import Attachment, TerminalOpening, check_size
 from sandbox_worker.errors import ArgumentInvalid, SandboxNotFound, WorkerDraining
 from sandbox_worker.execution import (
     HIGHEST_SIGNAL,
+    LONGEST_KEY,
     MOST_STDIN_BYTES,
     Command,
     Execution,
     ExitReason,
+    OnFull,
+    TerminalSize,
 )
-from sandbox_worker.execution_errors import ExecutionNotFound, KeyConflict, SandboxFull
+from sandbox_worker.execution_errors import (
+    ExecutionNotFound,
+    KeyConflict,
+    NotATerminal,
+    SandboxFull,
+)
 from sandbox_worker.held_sandbox import HeldSandbox
 from sandbox_worker.owned_tasks import OwnedTasks, outcome
 from sandbox_worker.ports import Enclosure, Journals, ProgramOrder, RunSpan, RunSpans
 from sandbox_worker.run import Frame, Run
+from sandbox_worker.sandbox import Limits
 from sandbox_worker.sandboxes import Sandboxes
+from sandbox_worker.terminals import MOST_OWNER_BYTES, Terminal
 
 log = logging.getLogger(__name__)
-
-_LONGEST_KEY = 256
 
 
 class Executions:
@@ -53,17 +62,24 @@ class Executions:
         self._most_kept = most_kept
         self._retention = timedelta(seconds=retention_seconds)
         self._runs: dict[str, Run] = {}
+        # Those that run or whose exit is not on disk yet, and those that ended, oldest first: what
+        # goes round every second does not look at what is merely kept.
+        self._unsettled: dict[str, Run] = {}
+        self._kept: dict[str, Run] = {}
+        self._ended: dict[str, dict[str, Run]] = {}
         self._starting: dict[str, asyncio.Task[Run]] = {}
         self._tasks = OwnedTasks()
         self._draining = False
 
     async def recover(self) -> None:
         """Take over what earlier lives left: what still ran then ends with reason host_lost."""
-        for kept in await self._journals.recover():
+        found = await self._journals.recover()
+        for kept in sorted(found, key=lambda each: _ended_at(each.execution, self._clock.now())):
             run = Run(execution=kept.execution, journal=kept.journal, clock=self._clock)
             self._runs[kept.execution.execution_id] = run
             if kept.execution.exit is None:
                 await run.end(ExitReason.HOST_LOST)
+            await self._keep(run)
 
     async def start(self, *, tenant: str, key: str, sandbox_id: str, command: Command) -> Execution:
         """Start a command, or return the execution that this key already means in this sandbox.
@@ -72,8 +88,8 @@ class Executions:
         WorkerDraining and what Enclosure.start raises. A caller that leaves does not stop it.
         """
         command.check()
-        if len(key) > _LONGEST_KEY:
-            raise ArgumentInvalid("idempotency_key", f"has at most {_LONGEST_KEY} characters")
+        if len(key) > LONGEST_KEY:
+            raise ArgumentInvalid("idempotency_key", f"has at most {LONGEST_KEY} characters")
         execution_id = (
             derived_id("exe", tenant, "execution", sandbox_id, key, key=self._id_key)
             if key
@@ -84,7 +100,18 @@ class Executions:
         starting = self._starting.get(execution_id)
         if starting is None:
             starting = self._begin(tenant, execution_id, sandbox_id, command)
+            return (await outcome(starting)).execution
         return _same((await outcome(starting)).execution, command)
+
+    async def run(
+        self, *, tenant: str, key: str, sandbox_id: str, command: Command, after: int
+    ) -> tuple[Execution, AsyncGenerator[Frame, None]]:
+        """Start a command as `start` does, and return it with what `watch` yields of it."""
+        _check_after(after)
+        execution = await self.start(tenant=tenant, key=key, sandbox_id=sandbox_id, command=command)
+        return execution, self.watch(
+            tenant=tenant, execution_id=execution.execution_id, after=after
+        )
 
     def get(self, *, tenant: str, execution_id: str) -> Execution:
         """Return an execution; raises ExecutionNotFound."""
@@ -95,20 +122,44 @@ class Executions:
 
         Raises ExecutionNotFound at once, CursorGone on the way.
         """
-        if after < 0:
-            raise ArgumentInvalid("after_sequence", "is not negative")
+        _check_after(after)
         return self._run(tenant, execution_id).watch(after)
 
     async def write_stdin(
         self, *, tenant: str, execution_id: str, offset: int, content: bytes, close: bool
     ) -> int:
-        """Write to standard input; raises ExecutionNotFound, StdinClosed, StdinOffsetInvalid."""
+        """Write to standard input; raises ExecutionNotFound, StdinClosed, StdinOffsetInvalid, and
+        TerminalOwned where somebody is attached to its terminal.
+        """
         if offset < 0:
             raise ArgumentInvalid("offset", "is not negative")
         if len(content) > MOST_STDIN_BYTES:
             raise ArgumentInvalid("content", f"has at most {MOST_STDIN_BYTES} bytes")
         run = self._run(tenant, execution_id)
-        return await run.write_stdin(offset=offset, content=content, close=close)
+        writing = run.write_stdin(offset=offset, content=content, close=close)
+        return await (writing if run.terminal is None else run.terminal.typed(writing))
+
+    def resize(self, *, tenant: str, execution_id: str, size: TerminalSize) -> Execution:
+        """Change a terminal's size; raises ExecutionNotFound, ExecutionEnded, NotATerminal."""
+        run = self._run(tenant, execution_id)
+        check_size(size)
+        run.resize(size)
+        return run.execution
+
+    def attach(self, *, tenant: str, execution_id: str, opening: TerminalOpening) -> Attachment:
+        """Return a way to type into a terminal; raises ExecutionNotFound, NotATerminal.
+
+        What has ended is shown whatever it ran on: a worker that was started again has no terminal.
+        """
+        run = self._run(tenant, execution_id)
+        _check_after(opening.after)
+        if len(opening.owner.encode()) > MOST_OWNER_BYTES:
+            raise ArgumentInvalid("owner", f"has at most {MOST_OWNER_BYTES} bytes")
+        if opening.size is not None:
+            check_size(opening.size)
+        if run.terminal is None and not run.has_ended:
+            raise NotATerminal(execution_id)
+        return Attachment(run=run, opening=opening)
 
     async def signal(self, *, tenant: str, execution_id: str, number: int) -> Execution:
         """Signal the process group; raises ExecutionNotFound, ExecutionEnded."""
@@ -121,12 +172,15 @@ class Executions:
     async def tidy(self) -> None:
         """Remove what has been kept long enough, and get exits on disk that it did not take."""
         oldest = self._clock.now() - self._retention
-        for execution_id, run in list(self._runs.items()):
-            exit_ = run.execution.exit
-            if exit_ is not None and exit_.ended_at <= oldest:
-                await self._forget(execution_id, run)
-            else:
-                await run.settle()
+        for execution_id, run in list(self._unsettled.items()):
+            await run.settle()
+            if run.is_settled:
+                self._unsettled.pop(execution_id, None)
+        while self._kept:
+            execution_id, run = next(iter(self._kept.items()))
+            if _ended_at(run.execution, self._clock.now()) > oldest:
+                return
+            await self._forget(execution_id, run)
 
     async def drain(self) -> None:
         """Start nothing more, and wait for what runs."""
@@ -183,10 +237,15 @@ class Executions:
             arguments=command.arguments,
             environment={**trace, **command.environment},
             directory=command.directory,
-            stdin=command.stdin,
+            stdin=command.stdin or command.terminal is not None,
+            terminal=command.terminal,
         )
         try:
-            journal = await self._journals.open(execution)
+            journal = await self._journals.open(
+                execution,
+                on_full=command.on_full,
+                most_bytes=held.sandbox.limits.output_bytes,
+            )
             try:
                 program = await enclosure.start(order)
             except BaseException:
@@ -202,36 +261,63 @@ class Executions:
             journal=journal,
             clock=self._clock,
             program=program,
-            stdin=command.stdin,
-            ending=lambda: held.ending,
+            stdin=order.stdin,
+            terminal=None if command.terminal is None else Terminal(),
+            ending=lambda: held.ending_at(self._clock.monotonic()),
         )
         self._runs[execution.execution_id] = run
+        self._unsettled[execution.execution_id] = run
         following = self._tasks.start(
-            self._follow(run, command, span), name=f"follow {execution.execution_id}"
+            self._follow(run, command, held.sandbox.limits, span),
+            name=f"follow {execution.execution_id}",
         )
         held.occupy(following)
         return run
 
-    async def _follow(self, run: Run, command: Command, span: RunSpan) -> None:
-        exit_ = await run.follow(time_limit=command.timeout)
+    async def _follow(self, run: Run, command: Command, limits: Limits, span: RunSpan) -> None:
+        # Whoever waits for the start is answered first: their task wakes in two turns.
+        for _ in range(2):
+            await asyncio.sleep(0)
+        times = [each for each in (command.timeout, limits.wall_seconds) if each]
+        exit_ = await run.follow(
+            time_limit=min(times, default=None),
+            grace=command.grace,
+            blocks=command.on_full is OnFull.BLOCK,
+        )
         span.close(exit_)
         if not run.complete:
             log.error("output was not kept", extra={"execution_id": run.execution.execution_id})
-        await self._forget_oldest(run.execution.sandbox_id)
+        await self._keep(run)
 
-    async def _forget_oldest(self, sandbox_id: str) -> None:
-        """Hold the number of kept executions of one sandbox down."""
-        ended = [
-            (execution_id, run)
-            for execution_id, run in self._runs.items()
-            if run.execution.sandbox_id == sandbox_id and run.execution.exit is not None
-        ]
-        for execution_id, run in ended[: max(0, len(ended) - self._most_kept)]:
-            await self._forget(execution_id, run)
+    async def _keep(self, run: Run) -> None:
+        """Keep one that has ended, and hold their number in one sandbox down."""
+        if run.is_settled:
+            self._unsettled.pop(run.execution.execution_id, None)
+        else:
+            self._unsettled[run.execution.execution_id] = run
+        self._kept[run.execution.execution_id] = run
+        ended = self._ended.setdefault(run.execution.sandbox_id, {})
+        ended[run.execution.execution_id] = run
+        while len(ended) > self._most_kept:
+            await self._forget(*next(iter(ended.items())))
 
     async def _forget(self, execution_id: str, run: Run) -> None:
-        self._runs.pop(execution_id, None)
+        for runs in (self._runs, self._unsettled, self._kept):
+            runs.pop(execution_id, None)
+        ended = self._ended.get(run.execution.sandbox_id, {})
+        ended.pop(execution_id, None)
+        if not ended:
+            self._ended.pop(run.execution.sandbox_id, None)
         await run.remove()
+
+
+def _check_after(after: int) -> None:
+    if after < 0:
+        raise ArgumentInvalid("after_sequence", "is not negative")
+
+
+def _ended_at(execution: Execution, now: datetime) -> datetime:
+    return now if execution.exit is None else execution.exit.ended_at
 
 
 def _same(execution: Execution, command: Command) -> Execution:

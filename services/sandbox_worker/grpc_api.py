@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandbox_worker.errors import ArgumentInvalid
-from sandbox_worker.port_tokens import PortTokens
-from sandbox_worker.sandbox import Limits, Sandbox, SandboxState
+from sandbox_worker.network.network_changes import NetworkChanges
+from sandbox_worker.port_carrier import PortCarrier
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.tracing import TracedSandboxes
+from sandbox_worker.wire.sandbox_messages import (
+    from_network,
+    from_order,
+    seconds,
+    to_decision,
+    to_network,
+    to_sandbox,
+)
 
 SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
 
-_STATES = {
-    SandboxState.REQUESTED: sandbox_pb2.SANDBOX_STATE_REQUESTED,
-    SandboxState.PROVISIONED: sandbox_pb2.SANDBOX_STATE_PROVISIONED,
-    SandboxState.RELEASED: sandbox_pb2.SANDBOX_STATE_RELEASED,
-}
 Context = grpc.aio.ServicerContext[object, object]
 
 
@@ -31,13 +32,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         *,
         sandboxes: Sandboxes,
         traced: TracedSandboxes,
-        tokens: PortTokens,
-        door_address: str,
+        ports: PortCarrier,
+        changes: NetworkChanges,
     ) -> None:
         self._sandboxes = sandboxes
         self._traced = traced
-        self._tokens = tokens
-        self._door_address = door_address
+        self._ports = ports
+        self._changes = changes
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add this service to a server."""
@@ -49,11 +50,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         sandbox = await self._traced.create(
             tenant=request.tenant,
             key=request.idempotency_key,
-            isolation=request.isolation,
-            limits=_limits(request.limits),
-            lease=_seconds(request.lease),
+            order=from_order(request),
         )
-        return sandbox_pb2.CreateSandboxResponse(sandbox=_message(sandbox))
+        return sandbox_pb2.CreateSandboxResponse(sandbox=to_sandbox(sandbox))
 
     async def BindWorkspace(
         self, request: sandbox_pb2.BindWorkspaceRequest, context: Context
@@ -63,13 +62,13 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             sandbox_id=request.sandbox_id,
             workspace_id=request.workspace_id,
         )
-        return sandbox_pb2.BindWorkspaceResponse(sandbox=_message(sandbox))
+        return sandbox_pb2.BindWorkspaceResponse(sandbox=to_sandbox(sandbox))
 
     async def GetSandbox(
         self, request: sandbox_pb2.GetSandboxRequest, context: Context
     ) -> sandbox_pb2.GetSandboxResponse:
         sandbox = self._sandboxes.get(tenant=request.tenant, sandbox_id=request.sandbox_id)
-        return sandbox_pb2.GetSandboxResponse(sandbox=_message(sandbox))
+        return sandbox_pb2.GetSandboxResponse(sandbox=to_sandbox(sandbox))
 
     async def ListSandboxes(
         self, request: sandbox_pb2.ListSandboxesRequest, context: Context
@@ -78,26 +77,49 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             tenant=request.tenant, size=request.page_size, after=request.page_token
         )
         return sandbox_pb2.ListSandboxesResponse(
-            sandboxes=[_message(sandbox) for sandbox in page], next_page_token=following
+            sandboxes=[to_sandbox(sandbox) for sandbox in page], next_page_token=following
         )
 
     async def RenewSandbox(
         self, request: sandbox_pb2.RenewSandboxRequest, context: Context
     ) -> sandbox_pb2.RenewSandboxResponse:
-        sandbox = self._sandboxes.renew(
+        sandbox = await self._sandboxes.renew(
             tenant=request.tenant,
             sandbox_id=request.sandbox_id,
-            lease=_seconds(request.lease),
+            lease=seconds(request.lease),
         )
-        return sandbox_pb2.RenewSandboxResponse(sandbox=_message(sandbox))
+        return sandbox_pb2.RenewSandboxResponse(sandbox=to_sandbox(sandbox))
 
     async def OpenPort(
         self, request: sandbox_pb2.OpenPortRequest, context: Context
     ) -> sandbox_pb2.OpenPortResponse:
-        token = self._tokens.open_port(
-            tenant=request.tenant, sandbox_id=request.sandbox_id, port=request.port
+        await self._ports.open(
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            port=request.port,
+            address=request.address,
+            ticket=request.ticket,
         )
-        return sandbox_pb2.OpenPortResponse(address=self._door_address, token=token)
+        return sandbox_pb2.OpenPortResponse()
+
+    async def SetNetworkPolicy(
+        self, request: sandbox_pb2.SetNetworkPolicyRequest, context: Context
+    ) -> sandbox_pb2.SetNetworkPolicyResponse:
+        sandbox = await self._changes.set(
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            policy=from_network(request.network),
+        )
+        return sandbox_pb2.SetNetworkPolicyResponse(sandbox=to_sandbox(sandbox))
+
+    async def GetNetwork(
+        self, request: sandbox_pb2.GetNetworkRequest, context: Context
+    ) -> sandbox_pb2.GetNetworkResponse:
+        sandbox, decisions = self._changes.get(tenant=request.tenant, sandbox_id=request.sandbox_id)
+        return sandbox_pb2.GetNetworkResponse(
+            network=to_network(sandbox.network),
+            decisions=[to_decision(each) for each in decisions],
+        )
 
     async def ReleaseSandbox(
         self, request: sandbox_pb2.ReleaseSandboxRequest, context: Context
@@ -114,38 +136,3 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             case _:
                 raise ArgumentInvalid("sandbox", "is required")
         return sandbox_pb2.ReleaseSandboxResponse(released=released)
-
-
-def _seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
-
-
-def _limits(limits: sandbox_pb2.Limits) -> Limits:
-    return Limits(
-        memory_bytes=limits.memory_bytes,
-        processes=limits.processes,
-        open_files=limits.open_files,
-        file_bytes=limits.file_bytes,
-    )
-
-
-def _message(sandbox: Sandbox) -> sandbox_pb2.Sandbox:
-    created_at, expires_at = Timestamp(), Timestamp()
-    created_at.FromDatetime(sandbox.created_at)
-    expires_at.FromDatetime(sandbox.expires_at)
-    return sandbox_pb2.Sandbox(
-        sandbox_id=sandbox.sandbox_id,
-        tenant=sandbox.tenant,
-        state=_STATES[sandbox.state],
-        isolation=sandbox.isolation,
-        limits=sandbox_pb2.Limits(
-            memory_bytes=sandbox.limits.memory_bytes,
-            processes=sandbox.limits.processes,
-            open_files=sandbox.limits.open_files,
-            file_bytes=sandbox.limits.file_bytes,
-        ),
-        host_id=sandbox.host_id,
-        workspace_id=sandbox.workspace_id,
-        created_at=created_at,
-        expires_at=expires_at,
-    )

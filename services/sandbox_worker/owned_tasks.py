@@ -42,5 +42,4 @@ class OwnedTasks:
 
 async def outcome(task: asyncio.Task[Answer]) -> Answer:
     """Return or raise the outcome of a task that goes on when this caller is cancelled."""
-    await asyncio.wait([task])
-    return task.result()
+    return task.result() if task.done() else await asyncio.shield(task)

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece, ProgramEnd
-from sandbox_worker.sandbox import Limits
+from sandbox_worker.execution import (
+    Execution,
+    Exit,
+    Gap,
+    OnFull,
+    OutputRecord,
+    Piece,
+    ProgramEnd,
+    TerminalSize,
+)
+from sandbox_worker.sandbox import (
+    NO_FENCE,
+    Fence,
+    Hold,
+    Limits,
+    NetworkMode,
+    NetworkPolicy,
+    Wall,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +41,21 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A workspace's directory; with layers it is empty until they are mounted there."""
+    """A workspace's directory; with layers it is empty until they are mounted there. `stores` are
+    the object directories that its git borrows from.
+    """
 
     path: Path
     layers: Layers | None = None
+    stores: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
     """What to start: `environment` comes on top of the enclosure's own variables.
 
-    `directory` is relative to the bound workspace, which must be bound when it is not empty.
+    `directory` is relative to the bound workspace, which must be bound when it is not empty. With
+    `terminal` its three streams are a terminal of that size, which is its controlling one.
     """
 
     execution_id: str
@@ -42,13 +63,14 @@ class ProgramOrder:
     environment: Mapping[str, str]
     directory: str
     stdin: bool
+    terminal: TerminalSize | None = None
 
 
 class Program(Protocol):
     """A program that was started."""
 
     async def read(self) -> Sequence[Piece]:
-        """Wait for output; return pieces of at most 64 KiB, in the order of each stream.
+        """Wait for output; return pieces of at most 256 KiB, in the order of each stream.
 
         Nothing means that the program has ended and what its pipes held then has been read; a
         background process that keeps them open does not delay this.
@@ -60,6 +82,10 @@ class Program(Protocol):
         """How it ended; None while it runs."""
         ...
 
+    async def ended(self) -> None:
+        """Wait until it has ended; its output may still be there to be read."""
+        ...
+
     async def write(self, content: bytes) -> int:
         """Wait for room in standard input and write some of `content`; return how much.
 
@@ -68,7 +94,11 @@ class Program(Protocol):
         ...
 
     def close_stdin(self) -> None:
-        """Let the program read end-of-file; again is harmless."""
+        """Let the program read end-of-file, which is typed on a terminal; again is harmless."""
+        ...
+
+    def resize(self, size: TerminalSize) -> None:
+        """Change its terminal's size; raises NotATerminal where it runs on pipes."""
         ...
 
     async def signal(self, number: int) -> None:
@@ -84,12 +114,46 @@ class Program(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FileAgent:
+    """A file agent that waits for its one request on `link`, which is the caller's to close."""
+
+    link: socket.socket
+    kill: Callable[[], Awaitable[None]]
+
+
+class ObjectHost(Protocol):
+    """What makes any Python of a sandbox one that holds objects."""
+
+    @property
+    def boot(self) -> str:
+        """The program that it runs: `python -c` with it."""
+        ...
+
+    async def bundle(self) -> bytes:
+        """Return what that program reads before anything else."""
+        ...
+
+
 class Enclosure(Protocol):
     """The processes of one sandbox, and their walls."""
 
     @property
     def limits(self) -> Limits:
         """The limits that this enclosure holds; what it cannot hold is 0."""
+        ...
+
+    @property
+    def walls(self) -> Sequence[Wall]:
+        """The walls around it, by name: those that stand, and those that are missing and why."""
+        ...
+
+    async def hold(self, fence: Fence, seconds: float) -> None:
+        """Let it live for `seconds` more, by the boot-time clock; it ends itself when they are
+        over, also when nobody tells it to.
+
+        Raises FenceStale when it has heard of a later holder, and SandboxLost.
+        """
         ...
 
     async def bind(self, workspace: Tree) -> None:
@@ -103,7 +167,8 @@ class Enclosure(Protocol):
         """Start a program in a session of its own; returns once it runs.
 
         Raises CommandNotFound, CommandNotExecutable, DirectoryOutside, DirectoryNotFound,
-        ProcessesExhausted, SandboxLost, and WorkspaceNotFound when it was given back since.
+        ProcessesExhausted, SandboxLost, TerminalUnavailable, and WorkspaceNotFound when it was
+        given back since.
         """
         ...
 
@@ -111,6 +176,21 @@ class Enclosure(Protocol):
         """Connect to a TCP port on its loopback interface; None when nothing listens there.
 
         Raises SandboxLost.
+        """
+        ...
+
+    async def listen(self) -> socket.socket:
+        """Listen on a port of its loopback interface, which is its own, and name that port as the
+        proxy to what is started from now on.
+
+        Raises SandboxLost and IsolationFailed.
+        """
+        ...
+
+    async def files(self) -> FileAgent:
+        """Start a file agent inside, for the directory that programs start in.
+
+        Raises SandboxLost and ProcessesExhausted.
         """
         ...
 
@@ -134,10 +214,32 @@ class Isolation(Protocol):
         """One of sandbox.ISOLATIONS."""
         ...
 
-    async def enclose(self, sandbox_id: str, limits: Limits) -> Enclosure:
+    @property
+    def walls(self) -> Sequence[Wall]:
+        """The walls that its sandboxes have on this machine, as `Enclosure.walls`."""
+        ...
+
+    @property
+    def networks(self) -> Sequence[NetworkMode]:
+        """The networks that it can give, its default first."""
+        ...
+
+    async def enclose(
+        self,
+        sandbox_id: str,
+        limits: Limits,
+        network: NetworkPolicy,
+        *,
+        tenant: str,
+        workspace: Tree | None = None,
+        hold: Hold | None = None,
+    ) -> Enclosure:
         """Make a sandbox's first process and its private directories.
 
-        Raises IsolationFailed. Cancelled or failed, it leaves nothing behind.
+        A `workspace` is bound before this returns, and a `hold` counts from when the process is the
+        sandbox's. Sandboxes of two tenants never descend from the
+        same process of this worker's making. Raises IsolationFailed and, with a workspace, what
+        `Enclosure.bind` raises. Cancelled or failed, it leaves nothing behind.
         """
         ...
 
@@ -153,23 +255,40 @@ class Isolation(Protocol):
 class JournalReader(Protocol):
     """One watcher's place in a journal."""
 
-    async def read(self) -> Sequence[OutputRecord]:
-        """Return the next records that are there now; nothing when all have been read.
+    async def read(self) -> Sequence[OutputRecord] | Gap:
+        """Return the next records that are there now, or the gap before them; nothing when all
+        have been read.
 
-        Raises CursorGone when the next one was dropped.
+        To ask for the next ones says that those before have left for the watcher. Raises CursorGone
+        when records after the reader's first cursor are gone before anything was read.
         """
+        ...
+
+    def close(self) -> None:
+        """Leave: a program that waits for room waits for this reader no longer."""
         ...
 
 
 class Journal(Protocol):
     """The output of one execution, on disk, bounded."""
 
-    async def append(self, pieces: Sequence[Piece]) -> None:
-        """Number `pieces` and keep them.
+    async def append(
+        self, pieces: Sequence[Piece], *, announce: Callable[[], None] = lambda: None
+    ) -> None:
+        """Number `pieces` and keep them, as far as the bound allows.
 
-        When the disk does not take them they and all later ones are dropped, so that what is kept
-        is always a true beginning; `complete` is False from then on.
+        With DROP_OLDEST the oldest records go for them; what the disk does not take even so is
+        lost, which readers see as a gap. With BLOCK this waits for readers to make room, and for
+        the disk: see proto OnFull. `announce` is called whenever there is more to be read.
         """
+        ...
+
+    def retry(self) -> None:
+        """Let an append that waits look again whether the disk takes it."""
+        ...
+
+    def unblock(self) -> None:
+        """Never wait again: the program has ended, and what it left is kept above the bound."""
         ...
 
     async def finish(self, exit_: Exit) -> bool:
@@ -183,11 +302,14 @@ class Journal(Protocol):
 
     @property
     def complete(self) -> bool:
-        """Whether every piece was kept."""
+        """Whether the disk has taken every piece."""
         ...
 
     def reader(self, after: int) -> JournalReader:
-        """Return a reader that begins after record `after`; 0 for all that is kept."""
+        """Return a reader that begins after record `after`; 0 for all that is kept.
+
+        Raises CursorGone when records after it were dropped.
+        """
         ...
 
     async def remove(self) -> None:
@@ -206,8 +328,11 @@ class KeptExecution:
 class Journals(Protocol):
     """Where journals are kept."""
 
-    async def open(self, execution: Execution) -> Journal:
-        """Make the journal of a starting execution; raises StorageUnavailable."""
+    async def open(self, execution: Execution, *, on_full: OnFull, most_bytes: int) -> Journal:
+        """Make the journal of a starting execution; raises StorageUnavailable.
+
+        `most_bytes` bounds it if it is less than the bound of all journals; 0 for that one.
+        """
         ...
 
     async def recover(self) -> Sequence[KeptExecution]:
@@ -222,6 +347,7 @@ class SandboxRecord:
     sandbox_id: str
     tenant: str
     released_at: datetime | None = None
+    fence: Fence = NO_FENCE
 
 
 class SandboxRecords(Protocol):

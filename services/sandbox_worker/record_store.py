@@ -8,29 +8,28 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
 
 from chassis.ids import is_id
+from sandbox_worker.brief_work import BriefWork
 from sandbox_worker.errors import HostBusy, StorageUnavailable
 from sandbox_worker.ports import SandboxRecord
+from sandbox_worker.sandbox import Fence
 
 log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
 _SUFFIX = ".json"
 
 
 class RecordStore:
     """Keeps records below `root`, each replaced by rename."""
 
-    def __init__(self, *, root: Path, executor: Executor) -> None:
+    def __init__(self, *, root: Path, work: BriefWork) -> None:
         self._root = root
-        self._executor = executor
+        self._work = work
         # Changes happen in the order of the calls: a tombstone is never overtaken by the
         # record of the create that it ends.
         self._turn = asyncio.Lock()
@@ -38,7 +37,7 @@ class RecordStore:
     async def put(self, record: SandboxRecord) -> None:
         try:
             async with self._turn:
-                await self._run(lambda: self._put(record))
+                await self._work.run(lambda: self._put(record))
         except OSError as error:
             log.error("a sandbox record cannot be written", extra={"cause": error.strerror})
             raise StorageUnavailable from error
@@ -46,21 +45,28 @@ class RecordStore:
     async def remove(self, sandbox_id: str) -> None:
         try:
             async with self._turn:
-                await self._run(lambda: self._path(sandbox_id).unlink(missing_ok=True))
+                await self._work.run(lambda: self._path(sandbox_id).unlink(missing_ok=True))
         except OSError as error:
             log.error("a sandbox record cannot be removed", extra={"cause": error.strerror})
             raise StorageUnavailable from error
 
     async def all(self) -> Sequence[SandboxRecord]:
-        return await self._run(self._all)
+        return await self._work.run_apart(self._all)
 
     def _put(self, record: SandboxRecord) -> None:
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         released_at = record.released_at.isoformat() if record.released_at else None
-        content = {"tenant": record.tenant, "released_at": released_at}
+        content = {
+            "tenant": record.tenant,
+            "released_at": released_at,
+            "fence": [record.fence.epoch, record.fence.counter],
+        }
         path = self._path(record.sandbox_id)
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(content))
+        try:
+            draft.write_text(json.dumps(content))
+        except FileNotFoundError:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_text(json.dumps(content))
         draft.rename(path)
 
     def _all(self) -> list[SandboxRecord]:
@@ -74,6 +80,7 @@ class RecordStore:
                     sandbox_id=path.stem,
                     tenant=str(fields["tenant"]),
                     released_at=datetime.fromisoformat(released_at) if released_at else None,
+                    fence=Fence(*(int(each) for each in fields.get("fence", ()))),
                 )
             except (OSError, ValueError, KeyError, TypeError):
                 record = None
@@ -86,9 +93,6 @@ class RecordStore:
 
     def _path(self, sandbox_id: str) -> Path:
         return self._root / f"{sandbox_id}{_SUFFIX}"
-
-    async def _run(self, work: Callable[[], Answer]) -> Answer:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 
 class HostState:

@@ -10,14 +10,26 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from chassis.clock import Clock
-from sandbox_worker.execution import Execution, Exit, ExitReason, OutputRecord, ProgramEnd
-from sandbox_worker.execution_errors import ExecutionEnded, StdinClosed, StdinOffsetInvalid
+from sandbox_worker.execution import (
+    DEFAULT_GRACE_SECONDS,
+    Execution,
+    Exit,
+    ExitReason,
+    Gap,
+    OutputRecord,
+    ProgramEnd,
+    TerminalSize,
+)
+from sandbox_worker.execution_errors import (
+    ExecutionEnded,
+    NotATerminal,
+    StdinClosed,
+    StdinOffsetInvalid,
+)
 from sandbox_worker.ports import Journal, Program
+from sandbox_worker.terminals import Terminal
 
-GRACE_SECONDS = 2.0
-"""Time between SIGTERM and SIGKILL when the time limit has passed."""
-
-Frame = Execution | Sequence[OutputRecord] | Exit
+Frame = Execution | Sequence[OutputRecord] | Gap | Exit
 
 
 class Run:
@@ -34,12 +46,14 @@ class Run:
         clock: Clock,
         program: Program | None = None,
         stdin: bool = False,
+        terminal: Terminal | None = None,
         ending: Callable[[], ExitReason | None] = lambda: None,
     ) -> None:
         self._execution = execution
         self._journal = journal
         self._clock = clock
         self._program = program
+        self._terminal = terminal
         self._ending = ending
         self._expired = False
         self._settled = program is None and execution.exit is not None
@@ -54,42 +68,76 @@ class Run:
         return self._execution
 
     @property
+    def is_settled(self) -> bool:
+        """Whether its exit is on disk."""
+        return self._settled
+
+    @property
     def complete(self) -> bool:
         """Whether all of its output was kept."""
         return self._journal.complete
 
-    async def follow(self, *, time_limit: float | None) -> Exit:
-        """Take the program's output until it ends, then write the one terminal record."""
+    @property
+    def terminal(self) -> Terminal | None:
+        """Who types into its terminal; None where it runs on pipes."""
+        return self._terminal
+
+    @property
+    def stdin_offset(self) -> int:
+        """How far standard input has come."""
+        return self._stdin_offset
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the program has ended."""
+        return self._program is None or self._program.end is not None
+
+    async def follow(
+        self,
+        *,
+        time_limit: float | None = None,
+        grace: float = DEFAULT_GRACE_SECONDS,
+        blocks: bool = True,
+    ) -> Exit:
+        """Take the program's output until it ends, then write the one terminal record.
+
+        `grace` is the time between SIGTERM and SIGKILL when the time limit has passed; `blocks`
+        says whether the journal may let the program wait.
+        """
         program = self._program
         if program is None:
             return await self.end(ExitReason.HOST_LOST)
-        timer = asyncio.create_task(self._expire(program, time_limit), name="time limit")
+        watches = []
+        if blocks:
+            watches.append(asyncio.create_task(self._unblock(program), name="unblock"))
+        if time_limit is not None:
+            expiring = self._expire(program, time_limit, grace)
+            watches.append(asyncio.create_task(expiring, name="time limit"))
         try:
             while pieces := await program.read():
-                await self._journal.append(pieces)
-                self._announce()
+                await self._journal.append(pieces, announce=self._announce)
+                # Neither of the two has to pause, and a program may write for ever.
+                await asyncio.sleep(0)
         finally:
-            timer.cancel()
-            await asyncio.wait([timer])
+            for watch in watches:
+                watch.cancel()
+            if watches:
+                await asyncio.wait(watches)
             program.close()
         end = program.end or ProgramEnd()
-        reason = self._reason(end)
-        return await self.end(
-            reason,
-            code=end.code if reason is ExitReason.EXITED else None,
-            signal_=end.signal if reason is ExitReason.SIGNALLED else None,
-        )
+        reason = exit_reason(end, expired=self._expired, ending=self._ending())
+        return await self.end(reason, end)
 
-    async def end(
-        self, reason: ExitReason, *, code: int | None = None, signal_: int | None = None
-    ) -> Exit:
+    async def end(self, reason: ExitReason, end: ProgramEnd | None = None) -> Exit:
         """Make the exit; it is in the journal before anybody hears of it, if the disk takes it."""
+        seen = end is not None and reason not in (ExitReason.TIMED_OUT, ExitReason.RELEASED)
         exit_ = Exit(
             reason=reason,
-            code=code,
-            signal=signal_,
+            code=end.code if end is not None and seen else None,
+            signal=end.signal if end is not None and seen else None,
             last_sequence=self._journal.last_sequence,
             ended_at=self._clock.now(),
+            usage=None if end is None else end.usage,
         )
         self._settled = await self._journal.finish(exit_)
         self._execution = replace(self._execution, exit=exit_)
@@ -98,7 +146,8 @@ class Run:
         return exit_
 
     async def settle(self) -> None:
-        """Try again to get the exit on disk."""
+        """Try again to get on disk what it has not taken."""
+        self._journal.retry()
         exit_ = self._execution.exit
         if not self._settled and exit_ is not None:
             self._settled = await self._journal.finish(exit_)
@@ -108,22 +157,27 @@ class Run:
         await self._journal.remove()
 
     async def watch(self, after: int) -> AsyncGenerator[Frame, None]:
-        """Yield the execution, then its records after `after`, then its exit.
+        """Yield the execution, then its records after `after` and the gaps between them, then its
+        exit.
 
-        Raises CursorGone. A watcher that is slow only holds up itself.
+        Raises CursorGone. A watcher that is slow holds up itself, and a program that blocks on a
+        full journal.
         """
-        yield self._execution
         reader = self._journal.reader(after)
-        while True:
-            # Both are taken before the read, so that what comes during it is not missed.
-            changed, exit_ = self._changed, self._execution.exit
-            if records := await reader.read():
-                yield records
-            elif exit_ is not None:
-                yield exit_
-                return
-            else:
-                await changed.wait()
+        try:
+            yield self._execution
+            while True:
+                # Both are taken before the read, so that what comes during it is not missed.
+                changed, exit_ = self._changed, self._execution.exit
+                if output := await reader.read():
+                    yield output
+                elif exit_ is not None:
+                    yield exit_
+                    return
+                else:
+                    await changed.wait()
+        finally:
+            reader.close()
 
     async def write_stdin(self, *, offset: int, content: bytes, close: bool) -> int:
         """Write what of `content` was not taken before; returns how far standard input has come.
@@ -151,25 +205,39 @@ class Run:
             raise ExecutionEnded(self._execution.execution_id)
         await self._program.signal(number)
 
-    async def _expire(self, program: Program, time_limit: float | None) -> None:
-        if time_limit is None:
-            return
+    def resize(self, size: TerminalSize) -> None:
+        """Change its terminal's size; raises ExecutionEnded and NotATerminal."""
+        if self._program is None or self._program.end is not None:
+            raise ExecutionEnded(self._execution.execution_id)
+        if self._terminal is None:
+            raise NotATerminal(self._execution.execution_id)
+        self._program.resize(size)
+
+    async def _unblock(self, program: Program) -> None:
+        await program.ended()
+        self._journal.unblock()
+
+    async def _expire(self, program: Program, time_limit: float, grace: float) -> None:
         await asyncio.sleep(time_limit)
         if program.end is None:
             self._expired = True
             await program.expire(signal.SIGTERM)
-            await asyncio.sleep(GRACE_SECONDS)
+            await asyncio.sleep(grace)
             await program.expire(signal.SIGKILL)
-
-    def _reason(self, end: ProgramEnd) -> ExitReason:
-        if self._expired:
-            return ExitReason.TIMED_OUT
-        if end.code is not None:
-            return ExitReason.EXITED
-        if (ending := self._ending()) is not None:
-            return ending
-        return ExitReason.SIGNALLED if end.signal is not None else ExitReason.HOST_LOST
 
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def exit_reason(end: ProgramEnd, *, expired: bool, ending: ExitReason | None) -> ExitReason:
+    """Say why a program ended whose time was over, or whose sandbox ends for a reason."""
+    if expired:
+        return ExitReason.TIMED_OUT
+    if end.breach is not None:
+        return end.breach
+    if end.code is not None:
+        return ExitReason.EXITED
+    if ending is not None:
+        return ending
+    return ExitReason.SIGNALLED if end.signal is not None else ExitReason.HOST_LOST

@@ -1,8 +1,8 @@
-"""Sandboxes as plain values: limits, states and the isolations that exist."""
+"""Sandboxes as plain values: limits, walls, networks, states and the isolations that exist."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 
@@ -11,6 +11,7 @@ ISOLATIONS = ("process", "walled", "gvisor", "microvm")
 
 LONGEST_LEASE_SECONDS = 24 * 3600.0
 DEFAULT_LEASE_SECONDS = 30 * 60.0
+DEFAULT_PROFILE = "default"
 
 
 class SandboxState(StrEnum):
@@ -25,28 +26,86 @@ class SandboxState(StrEnum):
 class Limits:
     """Bounds of a sandbox; 0 means none was asked for, or none can be held.
 
-    `memory_bytes` is the address space of each process, `file_bytes` the size of each file written.
+    `memory_bytes` is the address space of each process, or what all of them hold where a cgroup
+    counts; `file_bytes` the size of each file written; `cpu_milli` thousandths of a processor;
+    `disk_bytes` what the sandbox may add to the disk; `wall_seconds` how long each execution may
+    run; `output_bytes` the output that is kept of each execution.
     """
 
     memory_bytes: int = 0
     processes: int = 0
     open_files: int = 0
     file_bytes: int = 0
+    cpu_milli: int = 0
+    disk_bytes: int = 0
+    wall_seconds: float = 0
+    output_bytes: int = 0
 
     def over(self, defaults: Limits) -> Limits:
         """Fill what is 0 here from `defaults`."""
-        return Limits(
-            memory_bytes=self.memory_bytes or defaults.memory_bytes,
-            processes=self.processes or defaults.processes,
-            open_files=self.open_files or defaults.open_files,
-            file_bytes=self.file_bytes or defaults.file_bytes,
-        )
+        names = [each.name for each in fields(Limits)]
+        return Limits(**{name: getattr(self, name) or getattr(defaults, name) for name in names})
 
 
-LEAST_LIMITS = Limits(memory_bytes=64 * 1024 * 1024, processes=8, open_files=64, file_bytes=4096)
+LEAST_LIMITS = Limits(
+    memory_bytes=64 * 1024 * 1024,
+    processes=8,
+    open_files=64,
+    file_bytes=4096,
+    cpu_milli=10,
+    disk_bytes=64 * 1024,
+    wall_seconds=0.001,
+    output_bytes=1024 * 1024,
+)
 """Smaller ones would keep the sandbox's own init from working."""
 
-DEFAULT_LIMITS = Limits(open_files=4096)
+DEFAULT_LIMITS = Limits(open_files=4096, processes=4096)
+"""Without a bound of processes a fork bomb would take all that the machine can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """One thing that holds a sandbox in; `reason` says why where it does not stand."""
+
+    name: str
+    stands: bool
+    reason: str = ""
+
+
+class NetworkMode(StrEnum):
+    """How a sandbox is connected."""
+
+    NONE = "none"
+    HOST = "host"
+    EGRESS = "egress"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPolicy:
+    """What of the network a sandbox reaches; `allow` is what EGRESS lets through its proxy."""
+
+    mode: NetworkMode
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fence:
+    """Orders the holders of a sandbox: the life of the host's worker, then a number within it."""
+
+    epoch: int = 0
+    counter: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who holds a sandbox, and for how many seconds from now."""
+
+    fence: Fence
+    seconds: float
+
+
+NO_FENCE = Fence()
+HOST_NETWORK = NetworkPolicy(NetworkMode.HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +121,8 @@ class Sandbox:
     workspace_id: str
     created_at: datetime
     expires_at: datetime
+    walls: tuple[Wall, ...] = ()
+    profile: str = DEFAULT_PROFILE
+    network: NetworkPolicy = HOST_NETWORK
+    fence: Fence = NO_FENCE
+    launch_id: str = ""

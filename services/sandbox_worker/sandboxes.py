@@ -7,8 +7,9 @@ it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,30 +20,35 @@ from chassis.ids import derived_id
 from sandbox_worker.errors import (
     ArgumentInvalid,
     HostFull,
-    IsolationUnavailable,
-    IsolationUnknown,
+    KeyTaken,
     SandboxBound,
     SandboxNotFound,
     SandboxReleased,
     WorkerDraining,
 )
 from sandbox_worker.execution import ExitReason
-from sandbox_worker.held_sandbox import HeldSandbox, check_limits, lease_seconds
+from sandbox_worker.held_sandbox import HeldSandbox, SandboxOrder, lease_seconds
+from sandbox_worker.network.networks import Networks
 from sandbox_worker.owned_tasks import OwnedTasks, outcome
-from sandbox_worker.ports import Enclosure, Isolation, SandboxRecord, SandboxRecords, Trees
+from sandbox_worker.ports import Enclosure, SandboxRecord, SandboxRecords, Trees
 from sandbox_worker.sandbox import (
-    DEFAULT_LIMITS,
-    ISOLATIONS,
+    DEFAULT_LEASE_SECONDS,
+    Fence,
+    Hold,
     Limits,
     Sandbox,
     SandboxState,
 )
+from sandbox_worker.sandbox_plans import SandboxPlan, SandboxPlans
 
 log = logging.getLogger(__name__)
 
 _DEFAULT_PAGE = 100
 _LARGEST_PAGE = 1000
 _LONGEST_KEY = 256
+_GRACE_SECONDS = 2.0
+"""What a sandbox waits beyond its lease before it ends itself: the worker is the one to end it,
+unless it is stopped."""
 
 
 class Sandboxes:
@@ -53,7 +59,9 @@ class Sandboxes:
         *,
         host_id: str,
         id_key: bytes,
-        isolations: Mapping[str, Isolation],
+        epoch: int,
+        plans: SandboxPlans,
+        networks: Networks,
         records: SandboxRecords,
         trees: Trees,
         clock: Clock,
@@ -62,7 +70,9 @@ class Sandboxes:
     ) -> None:
         self._host_id = host_id
         self._id_key = id_key
-        self._isolations = isolations
+        self._epoch = epoch
+        self._plans = plans
+        self._networks = networks
         self._records = records
         self._trees = trees
         self._clock = clock
@@ -70,6 +80,7 @@ class Sandboxes:
         self._tombstone_seconds = tombstone_seconds
         self._held: dict[str, HeldSandbox] = {}
         self._tombstones: dict[str, datetime] = {}
+        self._fences = itertools.count(1)
         self._tasks = OwnedTasks()
         self._draining = False
 
@@ -83,33 +94,25 @@ class Sandboxes:
         """Whether nothing more is created."""
         return self._draining
 
-    @property
-    def isolations(self) -> Sequence[str]:
-        """The isolations of this host, weakest first."""
-        return [name for name in ISOLATIONS if name in self._isolations]
-
     async def recover(self) -> None:
         """Take over from an earlier life: its sandboxes are gone, and their keys stay used."""
-        for record in await self._records.all():
+        found = await self._records.all()
+        released = [(each.released_at, each.sandbox_id) for each in found if each.released_at]
+        self._tombstones.update({sandbox_id: at for at, sandbox_id in sorted(released)})
+        for record in found:
             if record.released_at is None:
-                await self._entomb(record.sandbox_id, record.tenant)
-            else:
-                self._tombstones[record.sandbox_id] = record.released_at
-        for isolation in self._isolations.values():
+                await self._entomb(record.sandbox_id, record.tenant, record.fence)
+        for isolation in self._plans.isolations:
             await isolation.clean()
 
-    async def create(
-        self, *, tenant: str, key: str, isolation: str = "", limits: Limits, lease: float = 0
-    ) -> Sandbox:
+    async def create(self, *, tenant: str, key: str, order: SandboxOrder) -> Sandbox:
         """Make a sandbox, or return the one that this tenant and key already mean.
 
-        `lease` is in seconds, 0 for the default. Raises SandboxReleased, IsolationUnknown,
-        IsolationUnavailable, IsolationFailed, HostFull, ArgumentInvalid, WorkerDraining.
+        Raises SandboxReleased, KeyTaken, IsolationFailed, HostFull, WorkerDraining, what
+        SandboxPlans.plan raises and, with a workspace, what `bind` raises.
         """
-        check_limits(limits)
         sandbox_id = self.id_of(tenant, key)
-        chosen = self._chosen(isolation)
-        seconds = lease_seconds(lease)
+        plan = self._plans.plan(order)
         held = self._held.get(sandbox_id)
         if held is None:
             if sandbox_id in self._tombstones:
@@ -120,23 +123,28 @@ class Sandboxes:
                 raise HostFull(self._most)
             now = self._clock.now()
             held = HeldSandbox(
+                order=order,
                 sandbox=Sandbox(
                     sandbox_id=sandbox_id,
                     tenant=tenant,
                     state=SandboxState.REQUESTED,
-                    isolation=chosen.name,
+                    isolation=plan.isolation.name,
                     limits=Limits(),
                     host_id=self._host_id,
                     workspace_id="",
                     created_at=now,
-                    expires_at=now + timedelta(seconds=seconds),
+                    expires_at=now + timedelta(seconds=plan.lease),
+                    launch_id=order.launch_id,
+                    profile=plan.profile,
+                    network=plan.network,
+                    fence=self._next_fence(),
                 ),
-                ends_at=self._clock.monotonic() + seconds,
+                ends_at=self._clock.monotonic() + plan.lease,
             )
             self._held[sandbox_id] = held
-            held.making = self._tasks.start(
-                self._make(held, chosen, limits.over(DEFAULT_LIMITS)), name=f"make {sandbox_id}"
-            )
+            held.making = self._tasks.start(self._make(held, plan), name=f"make {sandbox_id}")
+        elif held.order != order:
+            raise KeyTaken(sandbox_id)
         if held.making is not None:
             await outcome(held.making)
         if held.ending is not None:
@@ -175,14 +183,20 @@ class Sandboxes:
         page = [self._held[sandbox_id].sandbox for sandbox_id in wanted[:size]]
         return page, wanted[size - 1] if len(wanted) > size else ""
 
-    def renew(self, *, tenant: str, sandbox_id: str, lease: float) -> Sandbox:
-        """Move the end of the lease to `lease` seconds from now; raises SandboxNotFound."""
-        seconds = lease_seconds(lease)
-        held, _ = self.enter(tenant, sandbox_id)
-        held.ends_at = self._clock.monotonic() + seconds
-        expires_at = self._clock.now() + timedelta(seconds=seconds)
-        held.sandbox = replace(held.sandbox, expires_at=expires_at)
-        return held.sandbox
+    async def renew(self, *, tenant: str, sandbox_id: str, lease: float) -> Sandbox:
+        """Move the end of the lease to `lease` seconds from now; raises SandboxNotFound and
+        SandboxLost.
+        """
+        seconds = lease_seconds(lease, DEFAULT_LEASE_SECONDS)
+        held, enclosure = self.enter(tenant, sandbox_id)
+        async with held.renewing:
+            fence = self._next_fence()
+            await enclosure.hold(fence, seconds + _GRACE_SECONDS)
+            held, _ = self.enter(tenant, sandbox_id)
+            held.ends_at = self._clock.monotonic() + seconds
+            expires_at = self._clock.now() + timedelta(seconds=seconds)
+            held.sandbox = replace(held.sandbox, expires_at=expires_at, fence=fence)
+            return held.sandbox
 
     async def release(self, *, tenant: str, sandbox_id: str = "", key: str = "") -> bool:
         """Give a sandbox back; returns when no process is left, and whether this call did it.
@@ -196,7 +210,7 @@ class Sandboxes:
         held = self._held.get(sandbox_id)
         if held is None or held.sandbox.tenant != tenant:
             if by_key and sandbox_id not in self._tombstones:
-                await self._entomb(sandbox_id, tenant)
+                await self._entomb(sandbox_id, tenant, Fence(self._epoch))
             return False
         first = held.releasing is None
         await outcome(self._end(held, ExitReason.RELEASED))
@@ -211,13 +225,29 @@ class Sandboxes:
                 log.info("lease ended", extra={"sandbox_id": held.sandbox.sandbox_id})
                 self._end(held, ExitReason.RELEASED)
         oldest = self._clock.now() - timedelta(seconds=self._tombstone_seconds)
-        for sandbox_id in [name for name, at in self._tombstones.items() if at < oldest]:
+        # They lie in the order of their times, however many there are.
+        while self._tombstones:
+            sandbox_id, at = next(iter(self._tombstones.items()))
+            if at >= oldest:
+                return
             await self._records.remove(sandbox_id)
             self._tombstones.pop(sandbox_id, None)
 
+    def bounded_on_disk(self) -> Sequence[HeldSandbox]:
+        """Return those whose workspace may grow up to a limit only."""
+        return [
+            held
+            for held in self._held.values()
+            if held.ending is None and held.sandbox.workspace_id and held.sandbox.limits.disk_bytes
+        ]
+
+    def end(self, held: HeldSandbox, reason: ExitReason) -> None:
+        """Release a sandbox that has broken a limit; its executions end for this reason."""
+        self._end(held, reason)
+
     async def tidy(self) -> None:
         """Remove what could not be removed when its sandbox ended."""
-        for isolation in self._isolations.values():
+        for isolation in self._plans.isolations:
             await isolation.tidy()
 
     def drain(self) -> None:
@@ -239,6 +269,7 @@ class Sandboxes:
             or held.sandbox.tenant != tenant
             or held.enclosure is None
             or held.ending is not None
+            or held.ends_at <= self._clock.monotonic()  # What was stopped for long may be late.
         ):
             raise SandboxNotFound(sandbox_id)
         return held, held.enclosure
@@ -264,23 +295,32 @@ class Sandboxes:
             raise ArgumentInvalid("idempotency_key", f"has 1 to {_LONGEST_KEY} characters")
         return derived_id("sbx", tenant, "sandbox", key, key=self._id_key)
 
-    def _chosen(self, name: str) -> Isolation:
-        available = self.isolations
-        if not name:
-            return self._isolations[available[-1]]
-        if name not in ISOLATIONS:
-            raise IsolationUnknown(name, ISOLATIONS)
-        if name not in self._isolations:
-            raise IsolationUnavailable(name, available)
-        return self._isolations[name]
+    def _next_fence(self) -> Fence:
+        return Fence(self._epoch, next(self._fences))
 
-    async def _make(self, held: HeldSandbox, isolation: Isolation, limits: Limits) -> None:
+    async def _make(self, held: HeldSandbox, plan: SandboxPlan) -> None:
         sandbox = held.sandbox
         try:
             await self._records.put(
-                SandboxRecord(sandbox_id=sandbox.sandbox_id, tenant=sandbox.tenant)
+                SandboxRecord(
+                    sandbox_id=sandbox.sandbox_id, tenant=sandbox.tenant, fence=sandbox.fence
+                )
             )
-            enclosure = await isolation.enclose(sandbox.sandbox_id, limits)
+            wanted = held.order.workspace_id
+            enclosure = await plan.isolation.enclose(
+                sandbox.sandbox_id,
+                plan.limits,
+                plan.network,
+                tenant=sandbox.tenant,
+                workspace=await self._trees.find(wanted) if wanted else None,
+                hold=Hold(sandbox.fence, plan.lease + _GRACE_SECONDS),
+            )
+            try:
+                await self._networks.prepare(sandbox.sandbox_id, enclosure, plan.network)
+            except Exception:
+                await enclosure.destroy()
+                raise
+            self._networks.apply(sandbox.sandbox_id, plan.network)
         except Exception:
             if held.ending is None:
                 del self._held[sandbox.sandbox_id]
@@ -290,15 +330,24 @@ class Sandboxes:
         held.enclosure = enclosure
         if held.ending is None:
             held.sandbox = replace(
-                held.sandbox, state=SandboxState.PROVISIONED, limits=enclosure.limits
+                held.sandbox,
+                state=SandboxState.PROVISIONED,
+                workspace_id=held.order.workspace_id,
+                walls=tuple(enclosure.walls),
+                limits=_held_limits(enclosure.limits, plan.limits),
             )
         self._tasks.start(self._watch(held, enclosure), name=f"watch {sandbox.sandbox_id}")
 
     async def _watch(self, held: HeldSandbox, enclosure: Enclosure) -> None:
         await enclosure.gone()
-        if held.releasing is None:
-            log.warning("sandbox lost", extra={"sandbox_id": held.sandbox.sandbox_id})
-            self._end(held, ExitReason.HOST_LOST)
+        if held.releasing is not None:
+            return
+        if held.ends_at <= self._clock.monotonic():
+            log.warning("a sandbox has ended itself", extra={"sandbox_id": held.sandbox.sandbox_id})
+            self._end(held, ExitReason.RELEASED)
+            return
+        log.warning("sandbox lost", extra={"sandbox_id": held.sandbox.sandbox_id})
+        self._end(held, ExitReason.HOST_LOST)
 
     def _end(self, held: HeldSandbox, reason: ExitReason) -> asyncio.Task[None]:
         if held.releasing is None:
@@ -311,24 +360,36 @@ class Sandboxes:
 
     async def _release(self, held: HeldSandbox) -> None:
         sandbox = held.sandbox
-        await self._entomb(sandbox.sandbox_id, sandbox.tenant)
+        await self._entomb(sandbox.sandbox_id, sandbox.tenant, sandbox.fence)
         for visitor in held.visitors:
             visitor.cancel()
         if held.making is not None:
             await asyncio.wait([held.making])
+        await self._networks.cut(sandbox.sandbox_id)
         if held.enclosure is not None:
             await held.enclosure.destroy()
         while held.occupants:
             await asyncio.wait(held.occupants)
         self._held.pop(sandbox.sandbox_id, None)
 
-    async def _entomb(self, sandbox_id: str, tenant: str) -> None:
+    async def _entomb(self, sandbox_id: str, tenant: str, fence: Fence) -> None:
         """Use up an id; a disk that takes nothing must not keep processes alive."""
         now = self._clock.now()
+        self._tombstones.pop(sandbox_id, None)
         self._tombstones[sandbox_id] = now
         try:
             await self._records.put(
-                SandboxRecord(sandbox_id=sandbox_id, tenant=tenant, released_at=now)
+                SandboxRecord(sandbox_id=sandbox_id, tenant=tenant, released_at=now, fence=fence)
             )
         except FairleadError as error:
             log.error("a tombstone is kept in memory only", extra={"reason": error.reason})
+
+
+def _held_limits(held: Limits, asked: Limits) -> Limits:
+    """Return the limits that an enclosure holds, and those that the worker holds it to."""
+    return replace(
+        held,
+        wall_seconds=asked.wall_seconds,
+        output_bytes=asked.output_bytes,
+        disk_bytes=asked.disk_bytes,
+    )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from chassis.ids import derived_id
+from chassis.public_addresses import Network
 from chassis.settings import RoomSettings, room_config
 from sandbox_worker.errors import SecretRequired
+from sandbox_worker.network.mesh_ports import ports_of
 
 
 def default_host_root() -> Path:
@@ -36,13 +41,6 @@ class Settings(RoomSettings):
     advertise: str = Field(
         default="", description="Where others dial it; the address that was bound when empty."
     )
-    door_bind: str = Field(
-        default="127.0.0.1:7331",
-        description="Where the port door listens: unix:/path or host:port.",
-    )
-    door_advertise: str = Field(
-        default="", description="Where others dial the door; the bound address when empty."
-    )
     host_id: str = Field(
         default_factory=default_host_id,
         validation_alias="FAIRLEAD_HOST_ID",
@@ -60,8 +58,31 @@ class Settings(RoomSettings):
         default="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         description="PATH inside sandboxes.",
     )
+    profiles: Path | None = Field(
+        default=None,
+        description="TOML file of named profiles, one table each (see docs/operating.md); only"
+        " `default` without it.",
+    )
     most_sandboxes: int = Field(
         default=256, ge=1, le=100_000, description="Most sandboxes at a time."
+    )
+    pool_size: int = Field(
+        default=4,
+        ge=0,
+        le=1000,
+        description="Walled sandboxes that are kept ready for each active tenant, and for the next"
+        " one; about 2 MB each. 0 keeps none.",
+    )
+    uid_first: int = Field(
+        default=0x7000_0000,
+        ge=1000,
+        le=2**31,
+        description="First of the uids that walled sandboxes get, each one its own, where the"
+        " worker is root; nobody else may have them. By default those of systemd's list that are"
+        " nobody's.",
+    )
+    uid_count: int = Field(
+        default=65_536, ge=1, le=2**30, description="How many uids there are from the first on."
     )
     most_executions: int = Field(
         default=256, ge=1, le=100_000, description="Most executions that run in one sandbox."
@@ -75,16 +96,50 @@ class Settings(RoomSettings):
     journal_bytes: int = Field(
         default=64 * 1024 * 1024,
         ge=1024 * 1024,
-        description="Most output that is kept per execution; the oldest goes first.",
+        description="Most output that is kept per execution; then the oldest goes, or it waits.",
     )
     retention_seconds: float = Field(
         default=3600, ge=0, description="How long an execution is kept after its end."
+    )
+    walled_host_network: bool = Field(
+        default=False,
+        description="Whether a walled sandbox may ask for the network `host`: it then reaches"
+        " whatever the host does, its loopback interface and the mesh included.",
+    )
+    egress_allow: Annotated[tuple[Network, ...], NoDecode] = Field(
+        default=(),
+        description="Networks with private addresses that sandboxes may dial through their proxy,"
+        " by comma, where their allow list names them; the mesh's own ports stay shut there.",
+    )
+    mesh_addresses: str = Field(
+        default="",
+        description="Where else than on its default ports the mesh listens, host:port or URLs by"
+        " comma: these ports stay shut for sandboxes.",
+    )
+    egress_connections: int = Field(
+        default=128,
+        ge=1,
+        le=10_000,
+        description="Most connections of one sandbox through its proxy at a time; more wait.",
     )
     tombstone_seconds: float = Field(
         default=24 * 3600,
         ge=60,
         description="How long it is remembered that a sandbox was released.",
     )
+
+    @field_validator("egress_allow", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
+
+    @field_validator("mesh_addresses")
+    @classmethod
+    def _with_ports(cls, value: str) -> str:
+        ports_of(*value.split(","))
+        return value
 
     def rpc_secret(self) -> str | None:
         """Return the secret that callers must show; raises SecretRequired where one is needed."""

@@ -1,4 +1,6 @@
-"""The spans of this room: sandbox.create, sandbox.bind, sandbox.release and execution.run."""
+"""The spans of this room, sandbox.create, sandbox.bind, sandbox.release and execution.run, and its
+counter.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from opentelemetry import trace
+from opentelemetry.metrics import Meter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from chassis.errors import FairleadError
 from sandbox_worker.execution import Exit, ExitReason
-from sandbox_worker.sandbox import Limits, Sandbox
+from sandbox_worker.held_sandbox import SandboxOrder
+from sandbox_worker.network.decision import Reason
+from sandbox_worker.sandbox import Sandbox
 from sandbox_worker.sandboxes import Sandboxes
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class EgressCounter:
+    """Counts what was decided about connections of sandboxes, by reason."""
+
+    def __init__(self, *, meter: Meter) -> None:
+        self._decisions = meter.create_counter(
+            "fairlead.egress.decisions", description="Connections of sandboxes, by reason."
+        )
+
+    def count(self, reason: Reason) -> None:
+        """Count one."""
+        self._decisions.add(1, {"reason": reason.value})
 
 
 class TracedSandboxes:
@@ -24,14 +42,10 @@ class TracedSandboxes:
         self._sandboxes = sandboxes
         self._tracer = tracer_provider.get_tracer(__name__)
 
-    async def create(
-        self, *, tenant: str, key: str, isolation: str, limits: Limits, lease: float
-    ) -> Sandbox:
+    async def create(self, *, tenant: str, key: str, order: SandboxOrder) -> Sandbox:
         """Create within `sandbox.create`."""
         with self._span("sandbox.create") as span:
-            sandbox = await self._sandboxes.create(
-                tenant=tenant, key=key, isolation=isolation, limits=limits, lease=lease
-            )
+            sandbox = await self._sandboxes.create(tenant=tenant, key=key, order=order)
             span.set_attribute("fairlead.sandbox.id", sandbox.sandbox_id)
             span.set_attribute("fairlead.sandbox.isolation", sandbox.isolation)
             return sandbox

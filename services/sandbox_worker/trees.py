@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from concurrent.futures import Executor
+import os
+import stat
 from pathlib import Path
 
 from chassis.ids import is_id
@@ -13,34 +13,41 @@ from sandbox_worker.ports import Layers, Tree
 
 
 class HostTrees:
-    """Finds workspaces below a host root: at `trees/<workspace_id>`, and with their layers at
+    """Finds workspaces below a host root: at `trees/<workspace_id>`, and what they stand on at
     `layers/<workspace_id>`.
     """
 
-    def __init__(self, *, host_root: Path, executor: Executor) -> None:
-        self._host_root = host_root
-        self._executor = executor
+    def __init__(self, *, host_root: Path) -> None:
+        self._host_root = str(host_root)
 
     async def find(self, workspace_id: str) -> Tree:
         if not is_id("wsp", workspace_id):
             raise WorkspaceNotFound(workspace_id)
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._executor, _find, self._host_root, workspace_id)
+        # Not in a thread: to look at what the provisioner has just written takes less than to hand
+        # that over and back.
+        found = _find(self._host_root, workspace_id)
         if found is None:
             raise WorkspaceNotFound(workspace_id)
         return found
 
 
-def _find(host_root: Path, workspace_id: str) -> Tree | None:
-    path = host_root / "trees" / workspace_id
-    if not path.is_dir() or path.is_symlink():
-        return None
-    place = host_root / "layers" / workspace_id
+def _find(host_root: str, workspace_id: str) -> Tree | None:
+    # Strings: joined as paths they take as long as all the rest (a create waits for this).
+    path = f"{host_root}/trees/{workspace_id}"
     try:
-        mount = json.loads((place / "mount.json").read_bytes())
-        lower = tuple(Path(each) for each in mount["lower"])
-    except FileNotFoundError:
-        return Tree(path)
-    except (ValueError, KeyError, TypeError):
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            return None
+    except OSError:
         return None
-    return Tree(path, Layers(lower, place / "upper", place / "work"))
+    place = f"{host_root}/layers/{workspace_id}"
+    try:
+        with open(f"{place}/mount.json", "rb", buffering=0) as file:
+            note = json.loads(file.readall())
+        lower = tuple(Path(each) for each in note["lower"])
+        stores = tuple(Path(each) for each in note.get("stores", ()))
+    except FileNotFoundError:
+        return Tree(Path(path))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    layers = Layers(lower, Path(f"{place}/upper"), Path(f"{place}/work")) if lower else None
+    return Tree(Path(path), layers, stores)

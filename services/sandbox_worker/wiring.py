@@ -2,61 +2,107 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import resource
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 
 import grpc
 
 from chassis.announcement import Announcer
 from chassis.clock import SystemClock
+from chassis.ids import derived_id
 from chassis.redis_client import open_redis
 from chassis.rpc_server import RpcServer, serve_grpc
-from chassis.telemetry import start_telemetry, stop_telemetry
-from sandbox_worker import execution_api, grpc_api
-from sandbox_worker.execution_api import ExecutionServicer
+from chassis.telemetry import start_metrics, start_telemetry, stop_metrics, stop_telemetry
+from sandbox_worker import grpc_api
+from sandbox_worker.batches import Batches
+from sandbox_worker.brief_work import BriefWork
+from sandbox_worker.disk_watch import DiskWatch
 from sandbox_worker.executions import Executions
+from sandbox_worker.files import Files
 from sandbox_worker.grpc_api import SandboxServicer
+from sandbox_worker.isolation.cgroups import Cgroups
 from sandbox_worker.isolation.overlay_trial import can_mount_overlay
 from sandbox_worker.isolation.process import ProcessIsolation
+from sandbox_worker.isolation.wall_survey import survey_walls, walls_of
+from sandbox_worker.isolation.walled import WalledIsolation
 from sandbox_worker.janitor import Janitor
-from sandbox_worker.journal_store import JournalStore
-from sandbox_worker.port_door import PortDoor
-from sandbox_worker.port_tokens import PortTokens
+from sandbox_worker.journals.store import JournalStore
+from sandbox_worker.network.mesh_ports import ports_of
+from sandbox_worker.network.network_changes import NetworkChanges
+from sandbox_worker.network.opening import opened_networks
+from sandbox_worker.object_host import MembraneHost
+from sandbox_worker.objects import Objects
+from sandbox_worker.port_carrier import PortCarrier
+from sandbox_worker.ports import Isolation
+from sandbox_worker.profile_file import read_profiles
 from sandbox_worker.record_store import HostState, RecordStore
+from sandbox_worker.sandbox_plans import SandboxPlans
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
-from sandbox_worker.tracing import TracedRuns, TracedSandboxes
+from sandbox_worker.tracing import EgressCounter, TracedRuns, TracedSandboxes
 from sandbox_worker.trees import HostTrees
+from sandbox_worker.wire import execution_api, file_api, object_api
+from sandbox_worker.wire.execution_api import ExecutionServicer
+from sandbox_worker.wire.file_api import FileServicer
+from sandbox_worker.wire.object_api import ObjectServicer
+
+log = logging.getLogger(__name__)
 
 _FILE_THREADS = 8
+_SILENCE_SECONDS = 30.0
+"""How long a file agent may say nothing, and a file request may wait for its turn."""
 
 
 class SandboxWorker:
     """The running room."""
 
     def __init__(
-        self, *, server: RpcServer, sandboxes: Sandboxes, executions: Executions, address: str
+        self,
+        *,
+        server: RpcServer,
+        sandboxes: Sandboxes,
+        executions: Executions,
+        objects: Objects,
+        address: str,
     ) -> None:
         self._server = server
         self._sandboxes = sandboxes
         self._executions = executions
+        self._objects = objects
         self.address = address
 
     async def drain(self) -> None:
         """Take nothing new, and wait for what runs."""
         await self._server.drain()
         self._sandboxes.drain()
+        self._objects.drain()
         await self._executions.drain()
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files: a sandbox takes several, and one that shares this
+    process's user could keep it from handing any out if it may have more (unix(7), ETOOMANYREFS).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
     """Build and start the worker."""
+    _allow_many_files()
     async with AsyncExitStack() as stack:
         secret = settings.rpc_secret()
         provider = start_telemetry("sandbox-worker")
         stack.callback(stop_telemetry, provider)
+        meters = start_metrics("sandbox-worker")
+        stack.callback(stop_metrics, meters)
+        profiles = read_profiles(settings.profiles)
         root = settings.host_root / "sandboxes"
         state = HostState(root=root)
         stack.callback(state.close)
@@ -64,18 +110,60 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         files = stack.enter_context(
             ThreadPoolExecutor(max_workers=_FILE_THREADS, thread_name_prefix="files")
         )
-        mounts_overlays = await can_mount_overlay(root)
         clock = SystemClock()
+        cgroups = await stack.enter_async_context(
+            Cgroups(
+                name=f"fairlead-{derived_id('hst', 'cgroups', key=id_key)[4:]}",
+                epoch=epoch,
+                work=BriefWork(executor=files, clock=clock),
+            )
+        )
+        mounts_overlays = await can_mount_overlay(root)
+        brief = BriefWork(executor=files, clock=clock)
         process = ProcessIsolation(
-            private_root=root / "private", path=settings.path, executor=files
+            private_root=root / "private", path=settings.path, cgroups=cgroups, executor=files
         )
         await stack.enter_async_context(process)
+        isolations: dict[str, Isolation] = {process.name: process}
+        survey = await survey_walls(
+            root, path=settings.path, first_uid=settings.uid_first, uids=settings.uid_count
+        )
+        if survey.stands:
+            walled = WalledIsolation(
+                survey=survey,
+                path=settings.path,
+                cgroups=cgroups,
+                pool_size=settings.pool_size,
+                clock=clock,
+                host_id=settings.host_id,
+                host_network=settings.walled_host_network,
+            )
+            isolations[walled.name] = await stack.enter_async_context(walled)
+        else:
+            log.warning("sandboxes cannot be walled here", extra={"cause": survey.reason})
+        plans = SandboxPlans(isolations=isolations, profiles=profiles)
+        networks = stack.enter_context(
+            opened_networks(
+                opened=settings.egress_allow,
+                mesh_ports=ports_of(
+                    settings.bind,
+                    settings.redis_url,
+                    *settings.mesh_addresses.split(","),
+                ),
+                most_each=settings.egress_connections,
+                clock=clock,
+                count=EgressCounter(meter=meters.get_meter("sandbox_worker")).count,
+            )
+        )
+        trees = HostTrees(host_root=settings.host_root)
         sandboxes = Sandboxes(
             host_id=settings.host_id,
             id_key=id_key,
-            isolations={process.name: process},
-            records=RecordStore(root=root / "records", executor=files),
-            trees=HostTrees(host_root=settings.host_root, executor=files),
+            epoch=epoch,
+            plans=plans,
+            networks=networks,
+            records=RecordStore(root=root / "records", work=brief),
+            trees=trees,
             clock=clock,
             most=settings.most_sandboxes,
             tombstone_seconds=settings.tombstone_seconds,
@@ -83,7 +171,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         executions = Executions(
             sandboxes=sandboxes,
             journals=JournalStore(
-                root=root / "journals", executor=files, most_bytes=settings.journal_bytes
+                root=root / "journals", work=brief, most_bytes=settings.journal_bytes
             ),
             spans=TracedRuns(tracer_provider=provider),
             clock=clock,
@@ -94,27 +182,35 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         )
         await sandboxes.recover()
         await executions.recover()
-        tokens = PortTokens(sandboxes=sandboxes, clock=clock)
-        door = PortDoor(tokens=tokens, sandboxes=sandboxes)
-        door_address = await stack.enter_async_context(door.serve(settings.door_bind))
+        ports = PortCarrier(sandboxes=sandboxes)
+        stack.push_async_callback(ports.close)
         sandbox_servicer = SandboxServicer(
             sandboxes=sandboxes,
             traced=TracedSandboxes(sandboxes=sandboxes, tracer_provider=provider),
-            tokens=tokens,
-            door_address=settings.door_advertise or door_address,
+            ports=ports,
+            changes=NetworkChanges(sandboxes=sandboxes, plans=plans, networks=networks),
         )
 
-        execution_servicer = ExecutionServicer(executions=executions)
+        file_work = Files(sandboxes=sandboxes, silence=_SILENCE_SECONDS, wait=_SILENCE_SECONDS)
+        file_servicer = FileServicer(files=file_work)
+        batches = Batches(
+            sandboxes=sandboxes, executions=executions, files=file_work, id_key=id_key
+        )
+        execution_servicer = ExecutionServicer(executions=executions, batches=batches)
+        objects = Objects(sandboxes=sandboxes, host=MembraneHost(executor=files), clock=clock)
+        object_servicer = ObjectServicer(objects=objects)
 
         def register(server: grpc.aio.Server) -> None:
             sandbox_servicer.register(server)
             execution_servicer.register(server)
+            file_servicer.register(server)
+            object_servicer.register(server)
 
         server = await stack.enter_async_context(
             serve_grpc(
                 bind=settings.bind,
                 register=register,
-                services=(grpc_api.SERVICE, execution_api.SERVICE),
+                services=[each.SERVICE for each in (grpc_api, execution_api, file_api, object_api)],
                 tracer_provider=provider,
                 secret=secret,
                 grace_seconds=1.0,
@@ -122,8 +218,15 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         )
         # While the server still serves, so that watchers hear how their executions ended.
         stack.push_async_callback(executions.close)
+        stack.push_async_callback(objects.close)
+        stack.push_async_callback(batches.close)
         stack.push_async_callback(sandboxes.close)
         address = settings.advertise or server.address
+        # Also where it is not offered, so that it can be said why.
+        known_walls = {"walled": walls_of(survey), **plans.walls}
+        walls = json.dumps(
+            {name: [asdict(wall) for wall in walls] for name, walls in known_walls.items()}
+        )
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         await stack.enter_async_context(
             Announcer(
@@ -133,7 +236,9 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
                     "host_id": settings.host_id,
                     "address": address,
                     "epoch": str(epoch),
-                    "isolation": ",".join(sandboxes.isolations),
+                    "isolation": ",".join(reversed(plans.names)),
+                    "walls": walls,
+                    "profiles": ",".join(plans.profiles),
                     "overlay": "1" if mounts_overlays else "0",
                     "sandboxes": str(sandboxes.count),
                     "capacity": str(settings.most_sandboxes),
@@ -142,6 +247,11 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
             )
         )
         await stack.enter_async_context(Janitor(sandboxes=sandboxes, executions=executions))
+        await stack.enter_async_context(DiskWatch(sandboxes=sandboxes, trees=trees, executor=files))
         yield SandboxWorker(
-            server=server, sandboxes=sandboxes, executions=executions, address=address
+            server=server,
+            sandboxes=sandboxes,
+            executions=executions,
+            objects=objects,
+            address=address,
         )

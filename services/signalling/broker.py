@@ -95,8 +95,7 @@ class Broker:
                 return self._same_launch(await self._book.get(session_id), launch_id)
             except SessionNotFound:
                 pass  # the key is new
-        launch = await self._launches.get(tenant, launch_id)
-        if not launch.held:
+        if not (await self._launches.reached(tenant, launch_id)).held:
             raise LaunchNotHeld(launch_id)
         session = await self._book.create(self._fresh(session_id, tenant, launch_id))
         await self._close_if_ended(session)

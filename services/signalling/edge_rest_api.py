@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,8 +17,17 @@ from signalling.api_keys import ApiKeys
 from signalling.caller import reset_tenant, set_tenant
 from signalling.problems import BodyTooLarge, internal_response, problem_response
 
+_BEGINNINGS = frozenset(
+    {"http.response.start", "websocket.accept", "websocket.http.response.start"}
+)
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 128 * 1024 * 1024
+TERMINAL_PROTOCOL = "fairlead.terminal.v1"
+"""The subprotocol of terminals. A browser, which cannot send headers with a WebSocket, offers its
+key as a further one that begins with `_KEY_PROTOCOL`; it is never answered.
+"""
+
+_KEY_PROTOCOL = "fairlead.key."
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -53,7 +63,7 @@ class FaultBarrier:
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            started = started or message["type"] in _BEGINNINGS
             await send(message)
 
         try:
@@ -72,11 +82,11 @@ class KeyGate:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if scope["type"] == "lifespan" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
         try:
-            tenant = self._keys.tenant_of(Headers(scope=scope).get("authorization", ""))
+            tenant = self._keys.tenant_of(_authorization(scope))
         except Unauthenticated as error:
             await problem_response(error)(scope, receive, send)
             return
@@ -87,20 +97,41 @@ class KeyGate:
             reset_tenant(token)
 
 
+def _authorization(scope: Scope) -> str:
+    given = Headers(scope=scope).get("authorization", "")
+    if not given:
+        for protocol in scope.get("subprotocols", ()):
+            if protocol.startswith(_KEY_PROTOCOL):
+                return f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
+    return given
+
+
+async def drop_rest(receive: Receive) -> None:
+    """Read on for a while what is still sent of a body that is refused."""
+    discarded = 0
+    with suppress(TimeoutError):  # it had its chance
+        async with asyncio.timeout(_LINGER_SECONDS):
+            while discarded < _LINGER_BYTES:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+                discarded += len(message.get("body", b""))
+
+
 class BodyLimit:
     """Reads the body of a request, at most `limit` bytes of it, before anything else sees it.
 
-    A larger one is refused as soon as that is known, from Content-Length or by counting. Paths in
-    `exempt` stream their body and bound it themselves.
+    A larger one is refused as soon as that is known, from Content-Length or by counting. Requests
+    that `exempt` matches (`METHOD /path`) stream their body and bound it themselves.
     """
 
-    def __init__(self, app: ASGIApp, *, limit: int, exempt: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int, exempt: re.Pattern[str]) -> None:
         self._app = app
         self._limit = limit
         self._exempt = exempt
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._exempt:
+        if scope["type"] != "http" or self._exempt.fullmatch(f"{scope['method']} {scope['path']}"):
             await self._app(scope, receive, send)
             return
         length = Headers(scope=scope).get("content-length", "0")
@@ -134,16 +165,7 @@ class BodyLimit:
         }
         await send(start)
         await send({"type": "http.response.body", "body": refusal.body, "more_body": True})
-        discarded = 0
-        try:
-            async with asyncio.timeout(_LINGER_SECONDS):
-                while discarded < _LINGER_BYTES:
-                    message = await receive()
-                    if message["type"] != "http.request" or not message.get("more_body", False):
-                        break
-                    discarded += len(message.get("body", b""))
-        except TimeoutError:
-            pass  # it had its chance
+        await drop_rest(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _read(self, receive: Receive) -> Message | None:

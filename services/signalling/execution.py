@@ -30,6 +30,27 @@ class ExitReason(StrEnum):
     TIMED_OUT = "timed_out"
     RELEASED = "released"
     HOST_LOST = "host_lost"
+    OUT_OF_MEMORY = "out_of_memory"
+    LIMIT_PIDS = "limit_pids"
+    LIMIT_DISK = "limit_disk"
+
+
+class OnFull(StrEnum):
+    """What happens when the output that is kept has reached its bound; see execution.proto."""
+
+    DROP_OLDEST = "drop_oldest"
+    BLOCK = "block"
+
+
+DEFAULT_GRACE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """The size of a terminal in characters, 1 to 65535 each."""
+
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +62,25 @@ class Command:
     directory: str = ""
     stdin: bool = False
     timeout: timedelta | None = None
+    terminal: TerminalSize | None = None
+    on_full: OnFull = OnFull.DROP_OLDEST
+    grace: timedelta = DEFAULT_GRACE
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an execution ended; `last_sequence` is that of its last output record, 0 for none."""
+    """How an execution ended; `last_sequence` is that of its last output record, 0 for none.
+
+    Without `cpu_time` nobody saw it end, and `peak_memory_bytes` is 0.
+    """
 
     reason: ExitReason
     code: int | None
     signal: int | None
     last_sequence: int
     ended_at: datetime
+    cpu_time: timedelta | None = None
+    peak_memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,5 +106,15 @@ class OutputRecord:
     written_at: datetime
 
 
-OutputFrame = Execution | OutputRecord | Exit
-"""A frame of a watched output: the execution first, then records, then exactly one exit."""
+@dataclass(frozen=True, slots=True)
+class OutputGap:
+    """Records that are no longer there, or never reached the disk; `size` in bytes of output."""
+
+    first_sequence: int
+    last_sequence: int
+    size: int
+
+
+OutputFrame = Execution | OutputRecord | OutputGap | Exit
+"""A frame of a watched output: the execution first, then records and gaps, then exactly one exit.
+"""

@@ -9,14 +9,18 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairlead.execution.v1 import execution_pb2 as pb
 from signalling.execution import (
+    DEFAULT_GRACE,
     Command,
     Execution,
     ExecutionState,
     Exit,
     ExitReason,
+    OnFull,
     OutputFrame,
+    OutputGap,
     OutputRecord,
     OutputStream,
+    TerminalSize,
 )
 from signalling.source_rules import InvalidRequest
 
@@ -26,6 +30,9 @@ _EXIT_REASONS = {
     ExitReason.TIMED_OUT: pb.EXIT_REASON_TIMED_OUT,
     ExitReason.RELEASED: pb.EXIT_REASON_RELEASED,
     ExitReason.HOST_LOST: pb.EXIT_REASON_HOST_LOST,
+    ExitReason.OUT_OF_MEMORY: pb.EXIT_REASON_OUT_OF_MEMORY,
+    ExitReason.LIMIT_PIDS: pb.EXIT_REASON_LIMIT_PIDS,
+    ExitReason.LIMIT_DISK: pb.EXIT_REASON_LIMIT_DISK,
 }
 _STATES = {
     ExecutionState.RUNNING: pb.EXECUTION_STATE_RUNNING,
@@ -34,6 +41,14 @@ _STATES = {
 _STREAMS = {
     OutputStream.STDOUT: pb.OUTPUT_STREAM_STDOUT,
     OutputStream.STDERR: pb.OUTPUT_STREAM_STDERR,
+}
+_ON_FULL = {
+    OnFull.DROP_OLDEST: pb.ON_FULL_DROP_OLDEST,
+    OnFull.BLOCK: pb.ON_FULL_BLOCK,
+}
+_ON_FULL_OF = {
+    pb.ON_FULL_UNSPECIFIED: OnFull.DROP_OLDEST,
+    **{number: on_full for on_full, number in _ON_FULL.items()},
 }
 _REASON_OF = {number: reason for reason, number in _EXIT_REASONS.items()}
 _STATE_OF = {number: state for state, number in _STATES.items()}
@@ -80,6 +95,11 @@ def to_command(command: Command) -> pb.Command:
         directory=command.directory,
         stdin=command.stdin,
         timeout=None if command.timeout is None else to_duration(command.timeout),
+        terminal=None
+        if command.terminal is None
+        else pb.TerminalSize(rows=command.terminal.rows, columns=command.terminal.columns),
+        on_full=_ON_FULL[command.on_full],
+        grace=to_duration(command.grace),
     )
 
 
@@ -93,28 +113,57 @@ def from_command(message: pb.Command) -> Command:
         timeout=from_duration("command.timeout", message.timeout)
         if message.HasField("timeout")
         else None,
+        terminal=TerminalSize(message.terminal.rows, message.terminal.columns)
+        if message.HasField("terminal")
+        else None,
+        on_full=_on_full(message.on_full),
+        grace=from_duration("command.grace", message.grace)
+        if message.HasField("grace")
+        else DEFAULT_GRACE,
     )
+
+
+def _on_full(number: pb.OnFull.ValueType) -> OnFull:
+    if number not in _ON_FULL_OF:
+        raise InvalidRequest(
+            "command.on_full", "It is DROP_OLDEST or BLOCK.", reason="on_full_invalid"
+        )
+    return _ON_FULL_OF[number]
+
+
+def to_reason(reason: ExitReason) -> pb.ExitReason.ValueType:
+    """Return why something ended as a message says it."""
+    return _EXIT_REASONS[reason]
+
+
+def from_reason(number: pb.ExitReason.ValueType) -> ExitReason:
+    """Read why something ended; what is not known counts as a lost host."""
+    return _REASON_OF.get(number, ExitReason.HOST_LOST)
 
 
 def to_exit(exit_: Exit) -> pb.Exit:
     """Return an exit as a message."""
     return pb.Exit(
-        reason=_EXIT_REASONS[exit_.reason],
+        reason=to_reason(exit_.reason),
         code=exit_.code,
         signal=exit_.signal,
         last_sequence=exit_.last_sequence,
         ended_at=to_timestamp(exit_.ended_at),
+        cpu_time=None if exit_.cpu_time is None else to_duration(exit_.cpu_time),
+        peak_memory_bytes=exit_.peak_memory_bytes,
     )
 
 
 def from_exit(message: pb.Exit) -> Exit:
     """Read an exit; a reason that is not known counts as a lost host."""
     return Exit(
-        reason=_REASON_OF.get(message.reason, ExitReason.HOST_LOST),
+        reason=from_reason(message.reason),
         code=message.code if message.HasField("code") else None,
         signal=message.signal if message.HasField("signal") else None,
         last_sequence=message.last_sequence,
         ended_at=from_timestamp(message.ended_at),
+        cpu_time=message.cpu_time.ToTimedelta() if message.HasField("cpu_time") else None,
+        peak_memory_bytes=message.peak_memory_bytes,
     )
 
 
@@ -164,6 +213,13 @@ def from_output(message: pb.OutputRecord) -> OutputRecord:
     )
 
 
+def to_gap(gap: OutputGap) -> pb.OutputGap:
+    """Return a gap as a message."""
+    return pb.OutputGap(
+        first_sequence=gap.first_sequence, last_sequence=gap.last_sequence, bytes=gap.size
+    )
+
+
 def to_frame(frame: OutputFrame) -> pb.WatchOutputResponse:
     """Return a frame of watched output as a message."""
     match frame:
@@ -171,6 +227,8 @@ def to_frame(frame: OutputFrame) -> pb.WatchOutputResponse:
             return pb.WatchOutputResponse(snapshot=to_execution(frame))
         case OutputRecord():
             return pb.WatchOutputResponse(output=to_output(frame))
+        case OutputGap():
+            return pb.WatchOutputResponse(gap=to_gap(frame))
         case Exit():
             return pb.WatchOutputResponse(exit=to_exit(frame))
 
@@ -184,5 +242,8 @@ def from_frame(message: pb.WatchOutputResponse) -> OutputFrame | None:
             return from_output(message.output)
         case "exit":
             return from_exit(message.exit)
+        case "gap":
+            gap = message.gap
+            return OutputGap(gap.first_sequence, gap.last_sequence, gap.bytes)
         case _:
             return None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Literal, Protocol
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from signalling.batch import Batch, BatchOutcome
 from signalling.caller import current_tenant
 from signalling.event_stream import EventStreams, Rendered
-from signalling.execution import Command, Execution, Exit, OutputFrame, OutputRecord
-from signalling.launch_json import execution_json, exit_json, output_json
+from signalling.execution import Command, Execution, Exit, OutputFrame, OutputGap, OutputRecord
+from signalling.launch_json import execution_json, exit_json, gap_json, output_json
 from signalling.problems import problem_documents
-from signalling.rest_bodies import CommandBody, ExecutionAnswer, ExitAnswer
+from signalling.rest_bodies import CommandBody, ExecutionAnswer, ExitAnswer, GapAnswer
 from signalling.rest_parameters import (
     Cursor,
     CursorNumberInvalid,
@@ -53,6 +54,12 @@ class Executions(Protocol):
         """Send a signal."""
         ...
 
+    async def run_batch(
+        self, tenant: str, sandbox_id: str, batch: Batch, key: str | None
+    ) -> Sequence[BatchOutcome]:
+        """Run pieces of work one after the other."""
+        ...
+
 
 class StdinBody(Body):
     """Bytes for standard input."""
@@ -82,13 +89,14 @@ class SignalBody(Body):
 class OutputLine(BaseModel):
     """One line of an output: the execution first, then records, then exactly one exit."""
 
-    type: Literal["snapshot", "output", "exit"]
+    type: Literal["snapshot", "output", "gap", "exit"]
     snapshot: ExecutionAnswer | None = None
     execution_id: str | None = None
     sequence: int | None = None
     stream: Literal["stdout", "stderr"] | None = None
     content: EncodedBytes | None = None
     written_at: str | None = None
+    gap: GapAnswer | None = None
     exit: ExitAnswer | None = None
 
 
@@ -139,7 +147,7 @@ def executions_router(executions: Executions, streams: EventStreams) -> APIRoute
         """Stream the output after a sequence number; closing the stream stops nothing."""
         after = _sequence(cursor or last_event_id or "0")
         source = executions.watch(current_tenant(), execution_id, after)
-        return await streams.respond(source, _line, accept=request.headers.get("accept", ""))
+        return await streams.respond(source, output_line, accept=request.headers.get("accept", ""))
 
     @router.post(
         "/executions/{execution_id}/stdin",
@@ -178,11 +186,15 @@ def _sequence(cursor: str) -> int:
     return number
 
 
-def _line(frame: OutputFrame) -> Rendered:
+def output_line(frame: OutputFrame) -> Rendered:
+    """Return a frame of output as the line that it is sent as."""
     match frame:
         case OutputRecord():
             members = {"type": "output", **output_json(frame)}
             return Rendered(cursor=str(frame.sequence), type="output", members=members)
+        case OutputGap():
+            members = {"type": "gap", "gap": gap_json(frame)}
+            return Rendered(cursor=str(frame.last_sequence), type="gap", members=members)
         case Exit():
             members = {"type": "exit", "exit": exit_json(frame)}
             return Rendered(cursor=str(frame.last_sequence), type="exit", members=members)

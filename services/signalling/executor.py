@@ -7,21 +7,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing, nullcontext
+from typing import TypeVar
 
 from chassis.errors import DeadlineExceeded, FairleadError, Internal, InvalidArgument, Unavailable
 from chassis.ids import is_id, random_id
-from signalling.execution import Command, Execution, Exit, OutputFrame, OutputRecord
+from signalling.batch import Batch, BatchOutcome
+from signalling.execution import (
+    Command,
+    Execution,
+    Exit,
+    OutputFrame,
+    OutputGap,
+    OutputRecord,
+    TerminalSize,
+)
 from signalling.host import Host
 from signalling.launch_errors import Draining, ExecutionNotFound, HostLost, SandboxNotFound
+from signalling.launch_output import last_of
 from signalling.launch_record import ExecutionPlace, LaunchTimings
-from signalling.launch_request import check_command, check_key
+from signalling.launch_request import check_command, check_key, check_terminal
 from signalling.launches import Launches
-from signalling.ports import Executions, Hosts, Locations
+from signalling.ports import Executions, Hosts, Locations, SandboxPlaces
+from signalling.terminal import TerminalFrame, TerminalInput, TerminalOpening, Typed
 
 _log = logging.getLogger(__name__)
 MAXIMUM_STDIN_BYTES = 256 * 1024
 _REMEMBERED = 4096
+
+Item = TypeVar("Item")
 
 
 class StdinTooLarge(InvalidArgument):
@@ -68,12 +83,14 @@ class Executor:
         locations: Locations,
         hosts: Hosts,
         executions: Executions,
+        sandboxes: SandboxPlaces,
         timings: LaunchTimings,
     ) -> None:
         self._launches = launches
         self._locations = locations
         self._hosts = hosts
         self._executions = executions
+        self._sandboxes = sandboxes
         self._timings = timings
         self._places: OrderedDict[str, ExecutionPlace] = OrderedDict()
         self._draining = asyncio.Event()
@@ -86,27 +103,59 @@ class Executor:
         self, tenant: str, sandbox_id: str, command: Command, key: str | None
     ) -> Execution:
         """Start a command in a sandbox; the same key there gives the same execution."""
-        if key:
-            check_key(key)
+        worker_key = _worker_key(key)
         check_command(command)
-        place = await self._sandbox(tenant, sandbox_id)
+        place = await self.place_of_sandbox(tenant, sandbox_id)
         execution = await self._executions.start(
+            place.host, tenant=tenant, key=worker_key, sandbox_id=sandbox_id, command=command
+        )
+        await self._note(execution.execution_id, place)
+        return execution
+
+    async def run(
+        self, tenant: str, sandbox_id: str, command: Command, key: str | None, after: int
+    ) -> AsyncGenerator[OutputFrame, None]:
+        """Start a command as `start` does and stream what `watch` does; close it when it is left
+        early.
+        """
+        worker_key = _worker_key(key)
+        check_command(command)
+        _check_after(after)
+        place = await self.place_of_sandbox(tenant, sandbox_id)
+        running = self._executions.run(
             place.host,
             tenant=tenant,
-            # A launch's own key is its id; one character more is what the worker takes.
-            key=f":{key}" if key else random_id("key"),
+            key=worker_key,
             sandbox_id=sandbox_id,
             command=command,
+            after=after,
         )
-        self._remember(execution.execution_id, place)
-        try:
-            await self._locations.put_execution(execution.execution_id, place)
-        except FairleadError:
-            _log.warning(
-                "other replicas do not know an execution",
-                extra={"execution_id": execution.execution_id},
-            )
-        return execution
+        async with running as (execution, frames):
+            await self._note(execution.execution_id, place)
+            yield execution
+            following = self._follow(place, execution.execution_id, after, frames)
+            async with aclosing(following) as rest:
+                async for frame in rest:
+                    yield frame
+
+    async def run_batch(
+        self, tenant: str, sandbox_id: str, batch: Batch, key: str | None
+    ) -> Sequence[BatchOutcome]:
+        """Run a batch in a sandbox to its end; the same key there means the same batch."""
+        worker_key = _worker_key(key)
+        batch.check()
+        place = await self.place_of_sandbox(tenant, sandbox_id)
+        outcomes = await self._executions.run_batch(
+            place.host,
+            tenant=tenant,
+            key=worker_key,
+            sandbox_id=sandbox_id,
+            batch=batch,
+        )
+        for outcome in outcomes:
+            if outcome.execution is not None:
+                await self._note(outcome.execution.execution_id, place)
+        return outcomes
 
     async def get(self, tenant: str, execution_id: str) -> Execution:
         """Return an execution."""
@@ -122,27 +171,39 @@ class Executor:
         A broken stream is taken up where it was. Raises `cursor_gone`, and HostLost when the host
         stays away.
         """
-        if not 0 <= after <= 2**62:
-            raise OffsetInvalid("after_sequence")
+        _check_after(after)
         place = await self._execution(tenant, execution_id)
-        pause, away, opened = self._timings.retry_pause, 0.0, False
+        async with aclosing(self._follow(place, execution_id, after)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def _follow(
+        self,
+        place: ExecutionPlace,
+        execution_id: str,
+        after: int,
+        started: AsyncIterator[OutputFrame] | None = None,
+    ) -> AsyncGenerator[OutputFrame, None]:
+        """Stream an execution; `started` is the rest of a stream whose beginning was told."""
+        pause, away, opened = self._timings.retry_pause, 0.0, started is not None
+        following = nullcontext(started) if started is not None else None
         while True:
             try:
-                async with self._executions.watch(
+                async with following or self._executions.watch(
                     self._current(place).host,
-                    tenant=tenant,
+                    tenant=place.tenant,
                     execution_id=execution_id,
                     after=after,
                 ) as frames:
-                    async for frame in self._until_drained(frames):
+                    async for frame in self.until_drained(frames):
                         pause, away = self._timings.retry_pause, 0.0
                         if isinstance(frame, Execution) and opened:
                             continue
                         opened = True
-                        if isinstance(frame, OutputRecord):
-                            if frame.sequence <= after:
+                        if isinstance(frame, OutputRecord | OutputGap):
+                            if last_of(frame) <= after:
                                 continue
-                            after = frame.sequence
+                            after = last_of(frame)
                         yield frame
                         if isinstance(frame, Exit):
                             return
@@ -152,6 +213,7 @@ class Executor:
                 if not opened:
                     raise
                 _log.debug("output stream broke", extra={"reason": broken.reason})
+            following = None
             if away > self._timings.host_lost_after:
                 raise HostLost
             await asyncio.sleep(pause)
@@ -185,14 +247,52 @@ class Executor:
             place.host, tenant=tenant, execution_id=execution_id, signal=signal
         )
 
-    async def _sandbox(self, tenant: str, sandbox_id: str) -> ExecutionPlace:
+    async def resize(self, tenant: str, execution_id: str, size: TerminalSize) -> Execution:
+        """Change the size of the execution's terminal."""
+        check_terminal("size", size)
+        place = await self._execution(tenant, execution_id)
+        return await self._executions.resize(
+            place.host, tenant=tenant, execution_id=execution_id, size=size
+        )
+
+    async def attach(
+        self,
+        tenant: str,
+        execution_id: str,
+        opening: TerminalOpening,
+        typed: AsyncIterator[Typed],
+    ) -> AsyncGenerator[TerminalFrame, None]:
+        """Type into the execution's terminal and stream what it shows; closing it lets go.
+
+        A broken stream is not taken up again here: only who types knows what was typed.
+        """
+        _check_after(opening.after)
+        if opening.size is not None:
+            check_terminal("size", opening.size)
+        place = await self._execution(tenant, execution_id)
+        async with self._executions.attach(
+            place.host,
+            tenant=tenant,
+            execution_id=execution_id,
+            opening=opening,
+            typed=_checked(typed),
+        ) as frames:
+            async for frame in self.until_drained(frames):
+                yield frame
+
+    async def place_of_sandbox(self, tenant: str, sandbox_id: str) -> ExecutionPlace:
+        """Return where a sandbox is; a foreign one is not found."""
         if not is_id("sbx", sandbox_id):
             raise SandboxNotFound(sandbox_id)
-        place = self._launches.place_of_sandbox(sandbox_id)
+        place = self._launches.place_of_sandbox(sandbox_id) or self._places.get(sandbox_id)
         if place is None:
             place = await self._locations.sandbox(sandbox_id)
-        if place is None or place.tenant != tenant:
+        if place is None:  # One that has a lease of its own.
+            host = await self._sandboxes.place(tenant, sandbox_id)
+            place = ExecutionPlace(tenant, host, sandbox_id)
+        if place.tenant != tenant:
             raise SandboxNotFound(sandbox_id)
+        self._remember(sandbox_id, place)
         return self._current(place)
 
     async def _execution(self, tenant: str, execution_id: str) -> ExecutionPlace:
@@ -211,17 +311,26 @@ class Executor:
         host: Host = self._hosts.find(place.host.host_id) or place.host
         return ExecutionPlace(place.tenant, host, place.sandbox_id)
 
+    async def _note(self, execution_id: str, place: ExecutionPlace) -> None:
+        """Let also the other replicas find an execution."""
+        self._remember(execution_id, place)
+        try:
+            await self._locations.put_execution(execution_id, place)
+        except FairleadError:
+            _log.warning(
+                "other replicas do not know an execution", extra={"execution_id": execution_id}
+            )
+
     def _remember(self, execution_id: str, place: ExecutionPlace) -> None:
         self._places[execution_id] = place
         self._places.move_to_end(execution_id)
         while len(self._places) > _REMEMBERED:
             self._places.popitem(last=False)
 
-    async def _until_drained(
-        self, frames: AsyncIterator[OutputFrame]
-    ) -> AsyncIterator[OutputFrame]:
+    async def until_drained(self, frames: AsyncIterator[Item]) -> AsyncIterator[Item]:
+        """Yield frames, and raise Draining when this replica drains."""
         drained = asyncio.ensure_future(self._draining.wait())
-        following: asyncio.Future[OutputFrame | None] | None = None
+        following: asyncio.Future[Item | None] | None = None
         try:
             while True:
                 following = asyncio.ensure_future(anext(frames, None))
@@ -237,3 +346,29 @@ class Executor:
             if following is not None:
                 following.cancel()
             await asyncio.gather(drained, *filter(None, (following,)), return_exceptions=True)
+
+
+def _check_after(after: int) -> None:
+    if not 0 <= after <= 2**62:
+        raise OffsetInvalid("after_sequence")
+
+
+def _worker_key(key: str | None) -> str:
+    """Return the worker's key for a client's: a launch's own is its id, so that no client's is."""
+    if not key:
+        return random_id("key")
+    check_key(key)
+    return f":{key}"
+
+
+async def _checked(typed: AsyncIterator[Typed]) -> AsyncGenerator[Typed, None]:
+    async for piece in typed:
+        match piece:
+            case TerminalSize():
+                check_terminal("resize", piece)
+            case TerminalInput(offset, content):
+                if len(content) > MAXIMUM_STDIN_BYTES:
+                    raise StdinTooLarge
+                if not 0 <= offset <= 2**62:
+                    raise OffsetInvalid("offset")
+        yield piece

@@ -32,6 +32,14 @@ class GatewaysFull(ResourceExhausted):
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where a worker dials a gateway with one connection, and the one-time ticket for it."""
+
+    address: str
+    ticket: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """One connected gateway; a capacity of 0 means that it names no bound."""
 

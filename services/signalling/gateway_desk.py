@@ -9,6 +9,7 @@ from datetime import timedelta
 from chassis.clock import Clock
 from chassis.errors import FailedPrecondition, InvalidArgument
 from signalling.broker import SessionTimings
+from signalling.gateway import Meeting
 from signalling.launch_errors import LaunchNotHeld
 from signalling.session import (
     CloseReason,
@@ -19,7 +20,6 @@ from signalling.session import (
 )
 from signalling.session_book import SessionBook
 from signalling.session_ports import ReachedLaunches
-from signalling.snapshot import PortDoor
 from signalling.switchboard import Switchboard
 
 _REPORTED_REASONS = (
@@ -120,21 +120,23 @@ class GatewayDesk:
                 except (SessionClosed, SessionNotFound):
                     continue
 
-    async def open_port(self, gateway_id: str, session_id: str, port: int) -> PortDoor:
-        """Open one connection to a port of the sandbox that a session reaches; raises what stands
-        in the way.
+    async def open_port(
+        self, gateway_id: str, session_id: str, port: int, meeting: Meeting
+    ) -> None:
+        """Have one connection to a port of the sandbox that a session reaches brought to the
+        gateway; raises what stands in the way.
         """
         if not 1 <= port <= 65535:
             raise PortInvalid
         session = await self._own(gateway_id, session_id)
         if session.close_reason is not None:
             raise SessionClosed(session_id, session.close_reason)
-        launch = await self._launches.get(session.tenant, session.launch_id)
-        if launch.released_at is not None:
-            raise LaunchNotHeld(launch.launch_id)
-        if not launch.sandbox_id:
-            raise SandboxNotReady(launch.launch_id)
-        return await self._launches.open_port(session.tenant, session.launch_id, port)
+        reached = await self._launches.reached(session.tenant, session.launch_id)
+        if reached.is_over:
+            raise LaunchNotHeld(session.launch_id)
+        if not reached.has_sandbox:
+            raise SandboxNotReady(session.launch_id)
+        await self._launches.open_port(session.tenant, session.launch_id, port, meeting)
 
     async def _connect(self, session: Session) -> None:
         expires_at = self._clock.now() + timedelta(seconds=self._timings.session_seconds)

@@ -13,11 +13,10 @@ from chassis.errors import FairleadError, InvalidArgument, ResourceExhausted
 from chassis.ids import is_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
-from signalling.gateway import Gateway
+from signalling.gateway import Gateway, Meeting
 from signalling.session import Session
 from signalling.session_grpc_api import timestamp
 from signalling.session_tracing import TracedDesk
-from signalling.snapshot import PortDoor
 from signalling.switchboard import Association, Grant, Order, Switchboard, Unwant, Want
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
         association, wanted = await self._switchboard.connect(gateway, frozenset(hello.session_ids))
         try:
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._read(request_iterator, association))
+                reading = tasks.create_task(self._read(request_iterator, association, hello))
                 await context.write(
                     pb.SynchronizeResponse(
                         welcome=pb.Welcome(
@@ -87,7 +86,10 @@ class GatewayApi(rpc.GatewayServiceServicer):
             await self._switchboard.disconnect(association)
 
     async def _read(
-        self, requests: AsyncIterator[pb.SynchronizeRequest], association: Association
+        self,
+        requests: AsyncIterator[pb.SynchronizeRequest],
+        association: Association,
+        hello: pb.Hello,
     ) -> None:
         open_ports = asyncio.Semaphore(_PORT_REQUESTS)
         try:
@@ -101,7 +103,9 @@ class GatewayApi(rpc.GatewayServiceServicer):
                         )
                     else:
                         await open_ports.acquire()
-                        task = tasks.create_task(self._open_port(request.port_wanted, association))
+                        task = tasks.create_task(
+                            self._open_port(request.port_wanted, association, hello.workers_address)
+                        )
                         task.add_done_callback(lambda _: open_ports.release())
         finally:
             association.end("closed")
@@ -142,18 +146,21 @@ class GatewayApi(rpc.GatewayServiceServicer):
             log.warning("gateway not heard", extra={"reason": error.reason})
             association.end("not_heard")
 
-    async def _open_port(self, wanted: pb.PortWanted, association: Association) -> None:
+    async def _open_port(
+        self, wanted: pb.PortWanted, association: Association, workers_address: str
+    ) -> None:
         try:
-            door = await self._desk.open_port(
+            await self._desk.open_port(
                 association.gateway.gateway_id,
                 wanted.session_id,
                 wanted.port,
+                Meeting(workers_address, wanted.ticket),
                 traceparent=wanted.traceparent,
             )
         except FairleadError as error:
             association.give(Grant(wanted.request_id, error))
         else:
-            association.give(Grant(wanted.request_id, door))
+            association.give(Grant(wanted.request_id))
 
 
 def register_gateways(
@@ -189,10 +196,8 @@ def _proto(order: Order) -> pb.SynchronizeResponse:
             return pb.SynchronizeResponse(wanted=_wanted(session))
         case Unwant(session_id):
             return pb.SynchronizeResponse(unwanted=pb.SessionUnwanted(session_id=session_id))
-        case Grant(request_id, outcome):
+        case Grant(request_id, refusal):
             granted = pb.PortGranted(request_id=request_id)
-            if isinstance(outcome, PortDoor):
-                granted.door.CopyFrom(pb.PortDoor(address=outcome.address, token=outcome.token))
-            else:
-                granted.refusal.CopyFrom(pb.Refusal(reason=outcome.reason, message=outcome.message))
+            if refusal is not None:
+                granted.refusal.CopyFrom(pb.Refusal(reason=refusal.reason, message=refusal.message))
             return pb.SynchronizeResponse(port_granted=granted)

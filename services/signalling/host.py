@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from signalling.sandbox import Wall
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host; the addresses are gRPC targets (`unix:/path` or `host:port`), `isolation` is best
-    first; `overlay` says whether its sandboxes can mount layered workspaces.
+    first; `overlay` says whether its sandboxes can mount layered workspaces, `walls` what walls the
+    sandboxes of each isolation have.
     """
 
     host_id: str
@@ -19,6 +23,8 @@ class Host:
     capacity: int = 0
     draining: bool = False
     overlay: bool = False
+    profiles: tuple[str, ...] = ()
+    walls: Mapping[str, tuple[Wall, ...]] = field(default_factory=dict)
 
     @property
     def load(self) -> float:

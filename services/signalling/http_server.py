@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 from chassis.errors import FailedPrecondition
 
 _GRACE_SECONDS = 5
+_WEBSOCKET_MESSAGE_BYTES = 1024 * 1024
 
 
 class ListenFailed(FailedPrecondition):
@@ -61,7 +62,6 @@ async def serve_http(app: ASGIApp, *, bind: str) -> AsyncIterator[HttpServer]:
     """Serve on `bind` (`host:port`, port 0 for any) while in the block; raises
     ListenFailed.
     """
-    listener = listen_on(bind)
     server = _Server(
         uvicorn.Config(
             app,
@@ -71,17 +71,27 @@ async def serve_http(app: ASGIApp, *, bind: str) -> AsyncIterator[HttpServer]:
             access_log=False,
             server_header=False,
             timeout_keep_alive=75,  # a client that launches now and then keeps its connection
-            ws="none",
+            ws="wsproto",
+            ws_max_size=_WEBSOCKET_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
+            # A client that is silent for as long is gone, and what it has is free.
+            ws_ping_interval=20.0,
+            ws_ping_timeout=20.0,
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
     )
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        await server.serves.wait()
-        yield HttpServer(server=server, port=listener.getsockname()[1])
-    finally:
-        server.should_exit = True
-        await serving
+    with listen_on(bind) as listener:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        # One that ends before it serves is not waited for: what it raised is raised here.
+        serving.add_done_callback(lambda _: server.serves.set())
+        try:
+            await server.serves.wait()
+            if serving.done():
+                await serving
+            yield HttpServer(server=server, port=listener.getsockname()[1])
+        finally:
+            server.should_exit = True
+            await serving
 
 
 def listen_on(bind: str) -> socket.socket:

@@ -28,7 +28,8 @@ _PENDING_SECONDS = 60
 _LOOK_AGAIN_SECONDS = 0.05
 _WAIT_SECONDS = 30.0
 _CREATES = re.compile(
-    r"/v1/(launches|sessions|snapshots|workspaces|workspaces/[^/]+/fork|sandboxes/[^/]+/executions)"
+    r"/v1/(launches|sessions|snapshots|workspaces|workspaces/[^/]+/fork|sandboxes|sandboxes/[^/]+/(executions|batch))"
+    r"|/v1/sandboxes/[^/]+/files:(stat|list|watch)"
 )
 
 

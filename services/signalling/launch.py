@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from signalling.execution import Exit, OutputRecord
+from signalling.execution import Exit, OutputGap, OutputRecord
+from signalling.sandbox import Sandbox
 from signalling.snapshot import Freshness, MissReason
 
 
@@ -175,7 +176,7 @@ class LaunchSnapshot:
 class StepChanged:
     """A step started, finished, failed or was undone; `elapsed` in seconds, absent when it has just
     started; `freshness` when the workspace is done and an upstream was asked for, `lfs_pointers`
-    and `tags_left_out` when it is done.
+    and `tags_left_out` when it is done, `sandbox` when that is.
     """
 
     step: Step
@@ -186,6 +187,7 @@ class StepChanged:
     freshness: Freshness | None = None
     lfs_pointers: int = 0
     tags_left_out: bool = False
+    sandbox: Sandbox | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +271,7 @@ class LaunchEvent:
 
     cursor: str
     occurred_at: datetime
-    event: LaunchSnapshot | OutputRecord | Happening
+    event: LaunchSnapshot | OutputRecord | OutputGap | Happening
 
     @property
     def type(self) -> str:
@@ -279,6 +281,8 @@ class LaunchEvent:
                 return "snapshot"
             case OutputRecord():
                 return "output"
+            case OutputGap():
+                return "gap"
             case StepChanged():
                 return "step"
             case SnapshotMissed():

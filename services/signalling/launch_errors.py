@@ -217,7 +217,7 @@ class SandboxNotFound(NotFound):
         super().__init__(
             "There is no such sandbox.",
             reason="sandbox_not_found",
-            remedy="`fairlead ps` lists the launches that hold one.",
+            remedy="`fairlead sandbox ls` lists them; it was released, or its lease has ended.",
             fields={"sandbox_id": sandbox_id[:64]},
         )
 

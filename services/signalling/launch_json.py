@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 
-from signalling.execution import Execution, Exit, OutputRecord
+from signalling.execution import Execution, Exit, OutputGap, OutputRecord
 from signalling.host import Host
 from signalling.launch import (
     ControlEvent,
@@ -29,6 +30,7 @@ from signalling.launch import (
     StepChanged,
 )
 from signalling.launch_record import LaunchRecord
+from signalling.sandbox import Sandbox
 from signalling.snapshot import Freshness
 
 Json = Mapping[str, object]
@@ -51,6 +53,8 @@ def exit_json(exit_: Exit | None) -> Json | None:
         "signal": exit_.signal,
         "last_sequence": exit_.last_sequence,
         "ended_at": time_json(exit_.ended_at),
+        "cpu_time": None if exit_.cpu_time is None else exit_.cpu_time.total_seconds(),
+        "peak_memory_bytes": exit_.peak_memory_bytes,
     }
 
 
@@ -77,6 +81,15 @@ def output_json(record: OutputRecord) -> Json:
     }
 
 
+def gap_json(gap: OutputGap) -> Json:
+    """Return a gap in an output."""
+    return {
+        "first_sequence": gap.first_sequence,
+        "last_sequence": gap.last_sequence,
+        "bytes": gap.size,
+    }
+
+
 def freshness_json(freshness: Freshness | None) -> Json | None:
     """Return how an upstream's tip was found; null when it was not asked for."""
     if freshness is None:
@@ -86,6 +99,30 @@ def freshness_json(freshness: Freshness | None) -> Json | None:
         "as_of": time_json(freshness.as_of),
         "fallback": freshness.fallback,
         "reason": freshness.reason,
+    }
+
+
+def sandbox_json(sandbox: Sandbox | None) -> Json | None:
+    """Return a sandbox."""
+    if sandbox is None:
+        return None
+    network = sandbox.network
+    return {
+        "sandbox_id": sandbox.sandbox_id,
+        "state": sandbox.state.value,
+        "isolation": sandbox.isolation,
+        "profile": sandbox.profile,
+        "limits": asdict(sandbox.limits),
+        "network": None
+        if network is None
+        else {"mode": network.mode.value, "allow": list(network.allow)},
+        "walls": [asdict(wall) for wall in sandbox.walls],
+        "host_id": sandbox.host_id,
+        "workspace_id": sandbox.workspace_id,
+        "launch_id": sandbox.launch_id,
+        "fence": asdict(sandbox.fence),
+        "created_at": time_json(sandbox.created_at),
+        "expires_at": time_json(sandbox.expires_at),
     }
 
 
@@ -127,13 +164,17 @@ def launch_json(launch: Launch) -> Json:
     }
 
 
-def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tuple[str, Json]:
+def happening_json(
+    happening: LaunchSnapshot | OutputRecord | OutputGap | Happening,
+) -> tuple[str, Json]:
     """Return the type of what happened and its fields."""
     match happening:
         case LaunchSnapshot(launch):
             return "snapshot", launch_json(launch)
         case OutputRecord():
             return "output", output_json(happening)
+        case OutputGap():
+            return "gap", gap_json(happening)
         case StepChanged() as step:
             return "step", {
                 "step": step.step.value,
@@ -144,6 +185,7 @@ def happening_json(happening: LaunchSnapshot | OutputRecord | Happening) -> tupl
                 "freshness": freshness_json(step.freshness),
                 "lfs_pointers": step.lfs_pointers,
                 "tags_left_out": step.tags_left_out,
+                "sandbox": sandbox_json(step.sandbox),
             }
         case SnapshotMissed(reason, wanted, tips, token, expires_at):
             return "miss", {
@@ -212,6 +254,7 @@ def record_json(record: LaunchRecord) -> Json:
         "lease": record.lease.total_seconds(),
         "has_command": record.has_command,
         "has_channel": record.has_channel,
+        "workspace_lent": record.workspace_lent,
         "host": host_json(record.host),
         "launch": launch_json(record.launch),
     }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 from fairlead.launch.v1 import launch_pb2 as pb
-from signalling.execution import OutputRecord
+from signalling.execution import OutputGap, OutputRecord
 from signalling.execution_messages import (
     from_command,
     from_duration,
     to_duration,
     to_exit,
+    to_gap,
     to_output,
     to_timestamp,
 )
@@ -32,6 +33,7 @@ from signalling.launch import (
 )
 from signalling.launch_request import LaunchRequest
 from signalling.ports import Span
+from signalling.sandbox_messages import from_limits, from_network, to_sandbox
 from signalling.snapshot_messages import from_source, to_freshness, to_miss_reason
 
 _STATES = {
@@ -59,13 +61,19 @@ _STEP_STATES = {
 def from_launch_request(message: pb.LaunchRequest) -> LaunchRequest:
     """Read what a caller asks for; its rules are checked by the use case."""
     return LaunchRequest(
-        source=from_source(message.source),
+        source=None
+        if message.workspace_id and not message.HasField("source")
+        else from_source(message.source),
         branch=message.branch,
         command=from_command(message.command) if message.HasField("command") else None,
         keep=message.keep,
         lease=from_duration("lease", message.lease) if message.HasField("lease") else None,
         isolation=message.isolation,
         offer=message.offer,
+        limits=from_limits(message.limits),
+        profile=message.profile,
+        network=from_network(message.network) if message.HasField("network") else None,
+        workspace_id=message.workspace_id,
     )
 
 
@@ -119,6 +127,8 @@ def to_event(event: LaunchEvent) -> pb.LaunchEvent:
             message.answer.session_id, message.answer.answer = session_id, answer
         case OutputRecord() as record:
             message.output.CopyFrom(to_output(record))
+        case OutputGap() as gap:
+            message.gap.CopyFrom(to_gap(gap))
         case LaunchProvisioned(launch):
             message.provisioned.launch.CopyFrom(to_launch(launch))
         case LaunchExited(exit_, changed_files, discarded):
@@ -146,6 +156,7 @@ def _to_step(changed: StepChanged) -> pb.StepChanged:
         freshness=None if changed.freshness is None else to_freshness(changed.freshness),
         lfs_pointers=changed.lfs_pointers,
         tags_left_out=changed.tags_left_out,
+        sandbox=None if changed.sandbox is None else to_sandbox(changed.sandbox),
     )
 
 

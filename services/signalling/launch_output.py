@@ -15,7 +15,7 @@ from chassis.errors import (
     OutOfRange,
     Unavailable,
 )
-from signalling.execution import Exit, OutputRecord
+from signalling.execution import Exit, OutputGap, OutputRecord
 from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import CursorGone
 from signalling.launch_record import LaunchRecord, LaunchTimings
@@ -46,8 +46,8 @@ class LaunchOutput:
         self._executions = executions
         self._launches = launches
         self._timings = timings
-        self._records: asyncio.Queue[OutputRecord | FairleadError | None] = asyncio.Queue(
-            _RECORDS_AHEAD
+        self._records: asyncio.Queue[OutputRecord | OutputGap | FairleadError | None] = (
+            asyncio.Queue(_RECORDS_AHEAD)
         )
         self._reading: asyncio.Future[None] | None = None
         self._seen = 0
@@ -66,8 +66,8 @@ class LaunchOutput:
         self.flowing = True
         self._reading = asyncio.ensure_future(self._read(record, after))
 
-    async def next(self) -> OutputRecord | None:
-        """Return the next record; None when there is none any more. Raises CursorGone."""
+    async def next(self) -> OutputRecord | OutputGap | None:
+        """Return the next record or gap; None when there is none any more. Raises CursorGone."""
         item = await self._records.get()
         if isinstance(item, FairleadError):
             raise item
@@ -75,7 +75,7 @@ class LaunchOutput:
             self.flowing = False
             self._settle()
             return None
-        self._seen = item.sequence
+        self._seen = last_of(item)
         self._settle()
         return item
 
@@ -121,13 +121,14 @@ class LaunchOutput:
                 ) as frames:
                     async for frame in frames:
                         pause = self._timings.retry_pause
-                        if isinstance(frame, OutputRecord) and frame.sequence > after:
-                            after = frame.sequence
-                            await self._records.put(frame)
-                        elif isinstance(frame, Exit):
-                            self._whole = True
-                            await self._records.put(None)
-                            return
+                        match frame:
+                            case OutputRecord() | OutputGap() if last_of(frame) > after:
+                                after = last_of(frame)
+                                await self._records.put(frame)
+                            case Exit():
+                                self._whole = True
+                                await self._records.put(None)
+                                return
             except OutOfRange:
                 await self._records.put(CursorGone())
                 return
@@ -141,3 +142,8 @@ class LaunchOutput:
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._timings.retry_pause_limit)
+
+
+def last_of(output: OutputRecord | OutputGap) -> int:
+    """Return the number of the last record that a piece of output or a gap stands for."""
+    return output.sequence if isinstance(output, OutputRecord) else output.last_sequence

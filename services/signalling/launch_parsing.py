@@ -28,7 +28,26 @@ from signalling.launch import (
     StepState,
 )
 from signalling.launch_record import LaunchRecord
+from signalling.sandbox import (
+    Fence,
+    Limits,
+    NetworkMode,
+    NetworkPolicy,
+    Sandbox,
+    SandboxState,
+    Wall,
+)
 from signalling.snapshot import Freshness, MissReason
+
+_WHOLE_LIMITS = (
+    "memory_bytes",
+    "processes",
+    "open_files",
+    "file_bytes",
+    "cpu_milli",
+    "disk_bytes",
+    "output_bytes",
+)
 
 
 class _Fields:
@@ -50,6 +69,12 @@ class _Fields:
         if not isinstance(value, list):
             raise ValueError(f"{name} is not a list")
         return tuple(str(item) for item in value)
+
+    def objects(self, name: str) -> tuple[_Fields, ...]:
+        value = self._fields.get(name)
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is not a list")
+        return tuple(_Fields(item) for item in value)
 
     def number(self, name: str) -> int:
         value = self._fields.get(name)
@@ -86,12 +111,15 @@ class _Fields:
 
 
 def _exit(fields: _Fields) -> Exit:
+    cpu_seconds = fields.optional_seconds("cpu_time")
     return Exit(
         reason=ExitReason(fields.text("reason")),
         code=fields.optional_number("code"),
         signal=fields.optional_number("signal"),
         last_sequence=fields.number("last_sequence"),
         ended_at=fields.time("ended_at"),
+        cpu_time=None if cpu_seconds is None else timedelta(seconds=cpu_seconds),
+        peak_memory_bytes=fields.optional_number("peak_memory_bytes") or 0,
     )
 
 
@@ -103,6 +131,36 @@ def _freshness(fields: _Fields | None) -> Freshness | None:
         as_of=fields.optional_time("as_of"),
         fallback=fields.flag("fallback"),
         reason=fields.text("reason"),
+    )
+
+
+def _sandbox(fields: _Fields | None) -> Sandbox | None:
+    if fields is None:
+        return None
+    network, limits = fields.optional_object("network"), fields.object("limits")
+    fence = fields.object("fence")
+    return Sandbox(
+        sandbox_id=fields.text("sandbox_id"),
+        state=SandboxState(fields.text("state")),
+        isolation=fields.text("isolation"),
+        profile=fields.text("profile"),
+        limits=Limits(
+            **{each: limits.number(each) for each in _WHOLE_LIMITS},
+            wall_time=limits.seconds("wall_time"),
+        ),
+        network=None
+        if network is None
+        else NetworkPolicy(NetworkMode(network.text("mode")), network.texts("allow")),
+        walls=tuple(
+            Wall(wall.text("name"), wall.flag("stands"), wall.text("reason"))
+            for wall in fields.objects("walls")
+        ),
+        host_id=fields.text("host_id"),
+        workspace_id=fields.text("workspace_id"),
+        launch_id=fields.text("launch_id"),
+        fence=Fence(fence.number("epoch"), fence.number("counter")),
+        created_at=fields.time("created_at"),
+        expires_at=fields.time("expires_at"),
     )
 
 
@@ -174,6 +232,7 @@ def _happening(name: str, fields: _Fields) -> Happening:
                 freshness=_freshness(fields.optional_object("freshness")),
                 lfs_pointers=fields.optional_number("lfs_pointers") or 0,
                 tags_left_out=fields.flag("tags_left_out"),
+                sandbox=_sandbox(fields.optional_object("sandbox")),
             )
         case "miss":
             return SnapshotMissed(
@@ -224,6 +283,7 @@ def parse_record(text: str | bytes) -> LaunchRecord:
         lease=timedelta(seconds=fields.seconds("lease")),
         has_command=fields.flag("has_command"),
         has_channel=fields.flag("has_channel"),
+        workspace_lent=fields.flag("workspace_lent"),
         host=_host(fields.object("host")),
         launch=_launch(fields.object("launch")),
     )

@@ -17,7 +17,7 @@ class LaunchRecord:
 
     `owner` is the replica that runs it, `fingerprint` that of its request, `host` the host with the
     addresses that it had when the launch was placed, `last_event` the number of its newest control
-    event.
+    event. A workspace that is lent was there before, and stays.
     """
 
     tenant: str
@@ -30,6 +30,7 @@ class LaunchRecord:
     has_channel: bool
     version: int = 1
     last_event: int = 0
+    workspace_lent: bool = False
 
     @property
     def launch_id(self) -> str:

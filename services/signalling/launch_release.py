@@ -78,6 +78,8 @@ class LaunchRelease:
         if announce:
             self._undone(Step.EXECUTION, began, confirmed=confirmed)
             self._undone(Step.SANDBOX, began, confirmed=confirmed)
+        if self._live.record.workspace_lent:
+            return
         began = self._clock.monotonic()
         confirmed = await self._surely(
             Step.WORKSPACE,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import timedelta
 
 from signalling.description import check_offer
-from signalling.execution import Command
+from signalling.execution import Command, TerminalSize
+from signalling.sandbox import NO_LIMITS, Limits, NetworkPolicy
+from signalling.sandbox_rules import check_wish
 from signalling.snapshot import Source, Upstream
 from signalling.source_rules import InvalidRequest, check_branch, check_source, check_text
 
@@ -20,7 +22,6 @@ MAXIMUM_ARGUMENTS = 4096
 MAXIMUM_ARGUMENT_BYTES = 128 * 1024
 MAXIMUM_ENVIRONMENT_BYTES = 128 * 1024
 
-_ISOLATION = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
 _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 
@@ -29,20 +30,26 @@ _KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 class LaunchRequest:
     """What to run, on which snapshot, with which offer; no command means that the launch stays
     provisioned.
+
+    Either there is a source, or a `workspace_id` of what is there already and stays.
     """
 
-    source: Source
+    source: Source | None = None
     branch: str = ""
     command: Command | None = None
     keep: bool = False
     lease: timedelta | None = None
     isolation: str = ""
     offer: str = ""
+    limits: Limits = NO_LIMITS
+    profile: str = ""
+    network: NetworkPolicy | None = None
+    workspace_id: str = ""
 
     @property
     def workspace_branch(self) -> str:
         """Return the branch that the workspace gets; empty when HEAD is detached."""
-        return self.branch or self.source.branch
+        return self.branch or (self.source.branch if self.source is not None else "")
 
     @property
     def held_for(self) -> timedelta:
@@ -51,11 +58,10 @@ class LaunchRequest:
 
     def fingerprint(self) -> str:
         """Return a digest that is equal for equal requests, however they were written."""
-        source, command = self.source, self.command
-        changes = source.changes
+        command = self.command
         canonical = [
-            [source.project, source.object_format, source.commit, source.branch, source.digest],
-            None if changes is None else [changes.tree, hashlib.sha256(changes.pack).hexdigest()],
+            _source(self.source),
+            self.workspace_id,
             self.branch,
             None
             if command is None
@@ -65,16 +71,32 @@ class LaunchRequest:
                 command.directory,
                 command.stdin,
                 None if command.timeout is None else command.timeout.total_seconds(),
+                _terminal(command.terminal),
+                command.on_full,
+                command.grace.total_seconds(),
             ],
             self.keep,
             self.held_for.total_seconds(),
             self.isolation,
             self.offer,
-            _upstream(source.upstream),
-            source.submodules,
-            source.origin,
+            self.profile,
+            astuple(self.limits),
+            None if self.network is None else [self.network.mode, list(self.network.allow)],
         ]
         return hashlib.sha256(json.dumps(canonical).encode()).hexdigest()
+
+
+def _source(source: Source | None) -> list[object] | None:
+    if source is None:
+        return None
+    changes = source.changes
+    return [
+        [source.project, source.object_format, source.commit, source.branch, source.digest],
+        None if changes is None else [changes.tree, hashlib.sha256(changes.pack).hexdigest()],
+        _upstream(source.upstream),
+        source.submodules,
+        source.origin,
+    ]
 
 
 def _upstream(upstream: Upstream | None) -> list[object] | None:
@@ -84,22 +106,35 @@ def _upstream(upstream: Upstream | None) -> list[object] | None:
     return [upstream.url, upstream.branch, None if age is None else age.total_seconds()]
 
 
+def _terminal(size: TerminalSize | None) -> list[int] | None:
+    return None if size is None else [size.rows, size.columns]
+
+
 def check_request(request: LaunchRequest) -> None:
     """Raise InvalidRequest unless the whole request can be carried out as far as its text tells."""
-    check_source(request.source)
+    if request.source is None and not request.workspace_id:
+        raise InvalidRequest(
+            "source",
+            "The launch names neither a source nor a workspace.",
+            reason="source_required",
+            remedy="Send one of them.",
+        )
+    if request.workspace_id and (request.source is not None or request.branch):
+        raise InvalidRequest(
+            "workspace_id",
+            "A launch into a workspace takes no source and no branch: they are the workspace's.",
+            reason="workspace_conflict",
+            remedy="Leave out the workspace, or source and branch.",
+        )
+    if request.source is not None:
+        check_source(request.source)
     if request.branch:
         check_branch("branch", request.branch)
     if request.command is not None:
         check_command(request.command)
     if request.lease is not None:
         check_lease(request.lease)
-    if request.isolation and not _ISOLATION.fullmatch(request.isolation):
-        raise InvalidRequest(
-            "isolation",
-            "The isolation is not a name of lower-case letters, digits and hyphens.",
-            reason="isolation_invalid",
-            remedy="Leave it out for the host's best, or name one that `GET /v1/hosts` lists.",
-        )
+    check_wish(request.isolation, request.profile, request.limits, request.network)
     if request.offer:
         check_offer(request.offer)
 
@@ -146,6 +181,24 @@ def check_command(command: Command) -> None:
             "command.timeout",
             "The timeout must be more than zero and at most a year.",
             reason="timeout_invalid",
+        )
+    if not timedelta(0) <= command.grace <= timedelta(minutes=10):
+        raise InvalidRequest(
+            "command.grace",
+            "The grace must not be negative and at most 10 minutes.",
+            reason="grace_invalid",
+        )
+    if command.terminal is not None:
+        check_terminal("command.terminal", command.terminal)
+
+
+def check_terminal(field: str, size: TerminalSize) -> None:
+    """Raise InvalidRequest unless a terminal can have this size."""
+    if not (1 <= size.rows <= 65535 and 1 <= size.columns <= 65535):
+        raise InvalidRequest(
+            field,
+            "A terminal has 1 to 65535 rows and columns.",
+            reason="terminal_size_invalid",
         )
 
 

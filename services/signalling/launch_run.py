@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 from chassis.clock import Clock
@@ -21,7 +22,7 @@ from chassis.errors import (
     OutOfRange,
     Unavailable,
 )
-from signalling.execution import Execution, Exit, ExitReason
+from signalling.execution import Execution, Exit, ExitReason, OutputFrame
 from signalling.launch import (
     CancelReason,
     Failure,
@@ -49,6 +50,9 @@ RESTARTED = Failure(
     "The front door was restarted before the launch's steps were done.",
     "Launch again.",
 )
+
+
+Following = AbstractAsyncContextManager[AsyncIterator[OutputFrame]]
 
 
 class _LeaseOver(Exception):
@@ -110,21 +114,24 @@ class LaunchRun:
                 await self._conclude(self._give_back())
 
     async def _carry_out(self, request: LaunchRequest) -> None:
-        await self._steps.carry_out(request)
-        if request.command is not None:
-            await self._see_through()
-            return
+        async with AsyncExitStack() as calls:
+            frames = await self._steps.carry_out(request, calls)
+            if frames is not None:
+                await self._see_through(_rest(frames, calls))
+                return
         lease = self._live.record.lease
         launch = self._live.launch.provisioned().renewed(self._clock.now() + lease)
         self._live.update(launch, LaunchProvisioned(launch))
         await self._set_leases(lease)
 
-    async def _see_through(self) -> None:
-        """Wait for the command's end, tell it, and release or hold."""
+    async def _see_through(self, started: Following | None = None) -> None:
+        """Wait for the command's end, tell it, and release or hold; `started` is the rest of the
+        call that has just started it.
+        """
         async with asyncio.TaskGroup() as group:
             renewing = group.create_task(self._keep_leases())
             try:
-                exit_ = await self._wait_for_exit()
+                exit_ = await self._wait_for_exit(started)
             finally:
                 renewing.cancel()
         if exit_.reason is ExitReason.HOST_LOST:
@@ -139,25 +146,21 @@ class LaunchRun:
         exited = launch.exited(exit_, now)
         if launch.keep:
             exited = exited.renewed(now + self._live.record.lease)
-        told = LaunchExited(exit_, changed, discarded=not launch.keep and changed != 0)
+        kept = launch.keep or self._live.record.workspace_lent
+        told = LaunchExited(exit_, changed, discarded=not kept and changed != 0)
         self._live.update(exited, told)
         if launch.keep:
             await self._set_leases(self._live.record.lease)
         else:
             await self._give_back()
 
-    async def _wait_for_exit(self) -> Exit:
+    async def _wait_for_exit(self, started: Following | None) -> Exit:
         """Follow the execution across broken streams; raises LaunchBroken for a lost host."""
         pause, last_heard = self._timings.retry_pause, self._clock.monotonic()
+        following, heard = started or self._follow(), started is not None
         while True:
-            heard = False
             try:
-                async with self._mesh.executions.watch(
-                    self._steps.host,
-                    tenant=self._live.tenant,
-                    execution_id=self._live.launch.execution_id,
-                    after=NO_OUTPUT,
-                ) as frames:
+                async with following as frames:
                     async for frame in frames:
                         heard = True
                         if isinstance(frame, Exit):
@@ -178,6 +181,15 @@ class LaunchRun:
                 raise LaunchBroken(failure_of(Step.EXECUTION, HostLost()))
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._timings.retry_pause_limit)
+            following, heard = self._follow(), False
+
+    def _follow(self) -> Following:
+        return self._mesh.executions.watch(
+            self._steps.host,
+            tenant=self._live.tenant,
+            execution_id=self._live.launch.execution_id,
+            after=NO_OUTPUT,
+        )
 
     async def _keep_leases(self) -> None:
         """Renew what the host holds as long as the command runs."""
@@ -201,9 +213,7 @@ class LaunchRun:
             await self._mesh.sandboxes.renew(
                 host, tenant=self._live.tenant, sandbox_id=launch.sandbox_id, lease=asked
             )
-            await self._mesh.workspaces.renew(
-                host, tenant=self._live.tenant, workspace_id=launch.workspace_id, lease=asked
-            )
+            await self._steps.hold_workspace(launch.workspace_id, asked)
 
     async def _set_leases(self, lease: timedelta) -> None:
         try:
@@ -324,3 +334,12 @@ class LaunchRun:
             self._steps.begun[Step.CHANNEL] = now
         if record.has_command and record.launch.execution_id:
             self._steps.begun[Step.EXECUTION] = now
+
+
+@asynccontextmanager
+async def _rest(
+    frames: AsyncIterator[OutputFrame], calls: AsyncExitStack
+) -> AsyncIterator[AsyncIterator[OutputFrame]]:
+    """Open the rest of a call that is open in `calls`; leaving it ends the call."""
+    async with calls:
+        yield frames

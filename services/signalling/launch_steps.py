@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 from chassis.clock import Clock
 from chassis.errors import DeadlineExceeded, FairleadError, Internal, Unavailable
-from signalling.execution import Command
+from signalling.execution import Command, OutputFrame
 from signalling.host import Host
 from signalling.launch import (
     Failure,
@@ -30,10 +30,12 @@ from signalling.launch_errors import SnapshotIncomplete, StepTimeout
 from signalling.launch_record import LaunchTimings
 from signalling.launch_request import LaunchRequest
 from signalling.live_launch import LiveLaunch
-from signalling.ports import Mesh
-from signalling.snapshot import Miss
+from signalling.ports import NO_OUTPUT, Mesh
+from signalling.sandbox import SandboxOrder
+from signalling.snapshot import Miss, Source
 from signalling.uploads import AwaitedUpload, Uploads
-from signalling.workspace import Workspace, WorkspaceOrder
+from signalling.workspace import Workspace, WorkspaceOrder, WorkspaceState
+from signalling.workspace_errors import WorkspaceNotFound
 
 _log = logging.getLogger(__name__)
 
@@ -95,22 +97,53 @@ class LaunchSteps:
         least = timedelta(seconds=self._timings.working_lease)
         return max(self._live.record.lease, least)
 
-    async def carry_out(self, request: LaunchRequest) -> None:
-        """Do every step; raises LaunchBroken (in a group) as soon as one has failed and the others
-        have stopped.
+    async def carry_out(
+        self, request: LaunchRequest, calls: AsyncExitStack
+    ) -> AsyncIterator[OutputFrame] | None:
+        """Do every step; return what tells the command's exit, open in `calls`, if there is a
+        command.
+
+        Raises LaunchBroken (in a group) as soon as one has failed and the others have stopped.
         """
         async with asyncio.TaskGroup() as group:
             if request.offer:
                 group.create_task(self._channel(request.offer))
-            workspace = group.create_task(self._workspace(request))
+            if request.source is None:
+                workspace = group.create_task(self._lent_workspace(request.workspace_id))
+            else:
+                workspace = group.create_task(self._workspace(request, request.source))
             sandbox = group.create_task(self._sandbox(request))
-            await self._execution(await workspace, await sandbox, request.command)
+            return await self._execution(await workspace, await sandbox, request.command, calls)
 
-    async def _workspace(self, request: LaunchRequest) -> str:
+    async def _lent_workspace(self, workspace_id: str) -> str:
+        """Look at a workspace that is there already, and hold it as long as the launch works."""
+        with self._step(Step.WORKSPACE):
+            async with asyncio.timeout(self._timings.step_timeout):
+                found = await self.hold_workspace(workspace_id, self.working_lease)
+            launch = self._live.launch.workspace_made(
+                workspace_id, commit=found.commit, branch=found.branch
+            )
+            self._live.update(launch, self._done(Step.WORKSPACE, detail="there already"))
+            return workspace_id
+
+    async def hold_workspace(self, workspace_id: str, lease: timedelta) -> Workspace:
+        """Have a workspace held for `lease`; one that is lent is held for longer as it may be."""
+        host, tenant = self.host, self._live.tenant
+        if self._live.record.workspace_lent:
+            found = await self._mesh.workspaces.get(host, tenant=tenant, workspace_id=workspace_id)
+            if found.state is WorkspaceState.RELEASED:
+                raise WorkspaceNotFound(workspace_id)
+            if found.expires_at >= self._clock.now() + lease:
+                return found
+        return await self._mesh.workspaces.renew(
+            host, tenant=tenant, workspace_id=workspace_id, lease=lease
+        )
+
+    async def _workspace(self, request: LaunchRequest, source: Source) -> str:
         with self._step(Step.WORKSPACE):
             order = WorkspaceOrder(
                 key=self._live.launch_id,
-                source=request.source,
+                source=source,
                 branch=request.workspace_branch,
                 lease=self.working_lease,
                 claim_branch=bool(request.branch),
@@ -181,12 +214,19 @@ class LaunchSteps:
                 made = await self._mesh.sandboxes.create(
                     self.host,
                     tenant=self._live.tenant,
-                    key=self._live.launch_id,
-                    isolation=request.isolation,
-                    lease=self.working_lease,
+                    order=SandboxOrder(
+                        key=self._live.launch_id,
+                        isolation=request.isolation,
+                        profile=request.profile,
+                        limits=request.limits,
+                        network=request.network,
+                        lease=self.working_lease,
+                        launch_id=self._live.launch_id,
+                    ),
                 )
             launch = self._live.launch.sandbox_made(made.sandbox_id, made.isolation)
-            self._live.update(launch, self._done(Step.SANDBOX, detail=made.isolation))
+            done = replace(self._done(Step.SANDBOX, detail=made.isolation), sandbox=made)
+            self._live.update(launch, done)
             return made.sandbox_id
 
     async def _channel(self, offer: str) -> None:
@@ -201,25 +241,34 @@ class LaunchSteps:
                 OfferAnswered(session_id, answer),
             )
 
-    async def _execution(self, workspace_id: str, sandbox_id: str, command: Command | None) -> None:
+    async def _execution(
+        self,
+        workspace_id: str,
+        sandbox_id: str,
+        command: Command | None,
+        calls: AsyncExitStack,
+    ) -> AsyncIterator[OutputFrame] | None:
         """Join the two and start the command; without one, joining belongs to the sandbox."""
         if command is None:
             with self._step(Step.SANDBOX, announce=False):
                 await self._bind(workspace_id, sandbox_id)
-            return
+            return None
         with self._step(Step.EXECUTION):
             await self._bind(workspace_id, sandbox_id)
             async with asyncio.timeout(self._timings.step_timeout):
-                execution = await self._mesh.executions.start(
+                running = self._mesh.executions.run(
                     self.host,
                     tenant=self._live.tenant,
                     key=self._live.launch_id,
                     sandbox_id=sandbox_id,
                     command=command,
+                    after=NO_OUTPUT,
                 )
+                execution, frames = await calls.enter_async_context(running)
             self._live.update(
                 self._live.launch.started(execution.execution_id), self._done(Step.EXECUTION)
             )
+            return frames
 
     async def _bind(self, workspace_id: str, sandbox_id: str) -> None:
         async with asyncio.timeout(self._timings.step_timeout):

@@ -71,14 +71,22 @@ class TracedPlacement:
         self._tracer = tracer_provider.get_tracer("signalling.launches")
 
     async def place(
-        self, tenant: str, source: Source, isolation: str, reserved: Mapping[str, int]
+        self,
+        tenant: str,
+        source: Source | None,
+        isolation: str,
+        reserved: Mapping[str, int],
+        *,
+        profile: str = "",
     ) -> Host:
         """Return the host to launch on."""
         with self._tracer.start_as_current_span(
             "launch.place", record_exception=False, set_status_on_exception=False
         ) as span:
             try:
-                host = await self._placement.place(tenant, source, isolation, reserved)
+                host = await self._placement.place(
+                    tenant, source, isolation, reserved, profile=profile
+                )
             except FairleadError as refused:
                 span.set_status(StatusCode.ERROR, refused.reason)
                 raise

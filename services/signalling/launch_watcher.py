@@ -14,7 +14,7 @@ from typing import Protocol
 
 from chassis.clock import Clock
 from signalling.cursor import Cursor
-from signalling.execution import OutputRecord
+from signalling.execution import OutputGap, OutputRecord
 from signalling.launch import (
     ControlEvent,
     LaunchEvent,
@@ -22,7 +22,7 @@ from signalling.launch import (
     LaunchSnapshot,
 )
 from signalling.launch_errors import CursorGone, CursorInvalid, Draining
-from signalling.launch_output import LaunchOutput
+from signalling.launch_output import LaunchOutput, last_of
 from signalling.launch_record import LaunchRecord, LaunchTimings
 from signalling.launches import Launches
 from signalling.live_launch import RECOVERY_GAP, LiveLaunch
@@ -131,6 +131,7 @@ class LaunchWatcher:
             ),
             draining=self._draining,
             timings=self._timings,
+            clock=self._clock,
         )
         try:
             while (event := await stream.next()) is not None:
@@ -167,7 +168,9 @@ class _Stream:
         output: LaunchOutput,
         draining: asyncio.Event,
         timings: LaunchTimings,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._launch_id = launch_id
         self._feed = feed
         self._fetched = position.control
@@ -175,12 +178,12 @@ class _Stream:
         self._seen = position.output
         self._output = output
         self._timings = timings
-        self._ready: list[ControlEvent | OutputRecord] = []
+        self._ready: list[ControlEvent | OutputRecord | OutputGap] = []
         self._terminal: ControlEvent | None = None
         self._over = False
         self._ended = False
         self._events: asyncio.Future[Sequence[ControlEvent]] | None = None
-        self._record: asyncio.Future[OutputRecord | None] | None = None
+        self._record: asyncio.Future[OutputRecord | OutputGap | None] | None = None
         self._drain = asyncio.ensure_future(draining.wait())
 
     async def next(self) -> LaunchEvent | None:
@@ -262,10 +265,11 @@ class _Stream:
                 self._ready.append(event)
             self._fetched = event.number
 
-    def _tell(self, item: ControlEvent | OutputRecord) -> LaunchEvent:
+    def _tell(self, item: ControlEvent | OutputRecord | OutputGap) -> LaunchEvent:
         if isinstance(item, ControlEvent):
             self._told, at = item.number, item.occurred_at
         else:
-            self._seen, at = item.sequence, item.written_at
+            self._seen = last_of(item)
+            at = item.written_at if isinstance(item, OutputRecord) else self._clock.now()
         cursor = Cursor(self._told, self._seen).text(self._launch_id)
         return LaunchEvent(cursor, at, item.happening if isinstance(item, ControlEvent) else item)

@@ -6,10 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from datetime import timedelta
+from typing import Protocol
 
 from chassis.clock import Clock
 from chassis.errors import FairleadError
 from chassis.ids import derived_id, random_id
+from signalling.host import Host
 from signalling.launch import CancelReason, Launch, LaunchEvent, LaunchState
 from signalling.launch_errors import (
     Draining,
@@ -32,7 +34,18 @@ from signalling.launch_watcher import LaunchWatcher
 from signalling.launches import Launches
 from signalling.live_launch import LiveLaunch
 from signalling.placement import Placement
-from signalling.ports import LaunchSpans, LaunchStore, Span, SpanStore
+from signalling.ports import Hosts, LaunchSpans, LaunchStore, Span, SpanStore
+from signalling.snapshot import Source
+from signalling.workspace import Workspace, WorkspaceState
+from signalling.workspace_errors import HostAway, WorkspaceNotFound
+
+
+class LentWorkspaces(Protocol):
+    """The workspaces that launches may work in without making them."""
+
+    async def get(self, tenant: str, workspace_id: str) -> Workspace:
+        """Return a workspace; raises WorkspaceNotFound."""
+        ...
 
 
 class Launcher:
@@ -47,6 +60,8 @@ class Launcher:
         store: LaunchStore,
         watcher: LaunchWatcher,
         placement: Placement,
+        workspaces: LentWorkspaces,
+        hosts: Hosts,
         spans: LaunchSpans,
         span_store: SpanStore,
         timings: LaunchTimings,
@@ -60,6 +75,8 @@ class Launcher:
         self._store = store
         self._watcher = watcher
         self._placement = placement
+        self._workspaces = workspaces
+        self._hosts = hosts
         self._spans = spans
         self._span_store = span_store
         self._timings = timings
@@ -233,9 +250,7 @@ class Launcher:
     ) -> tuple[Launch, LiveLaunch | None]:
         """Place and record a launch; without a live one where somebody else runs it already."""
         try:
-            host = await self._placement.place(
-                tenant, request.source, request.isolation, self._reserved
-            )
+            host, source = await self._place(tenant, request)
         except FairleadError:
             known = await self._store.get(tenant, launch_id)
             if known is None:
@@ -251,13 +266,14 @@ class Launcher:
             lease=request.held_for,
             has_command=request.command is not None,
             has_channel=bool(request.offer),
+            workspace_lent=bool(request.workspace_id),
             launch=Launch(
                 launch_id=launch_id,
                 state=LaunchState.REQUESTED,
                 created_at=now,
-                project=request.source.project,
-                commit=request.source.commit,
-                branch=request.workspace_branch,
+                project=source.project,
+                commit=source.commit,
+                branch=request.workspace_branch or source.branch,
                 arguments=() if request.command is None else request.command.arguments,
                 keep=request.keep,
                 trace_id=trace_id,
@@ -278,6 +294,25 @@ class Launcher:
             live = self._runs.make_live(known)
             return live.launch, live
         return await self._attach(known, fingerprint), None
+
+    async def _place(self, tenant: str, request: LaunchRequest) -> tuple[Host, Source | Workspace]:
+        """Return the host of a launch, and what it works on: of a workspace it is where that is."""
+        if request.source is not None:
+            host = await self._placement.place(
+                tenant,
+                request.source,
+                request.isolation,
+                self._reserved,
+                profile=request.profile,
+            )
+            return host, request.source
+        workspace = await self._workspaces.get(tenant, request.workspace_id)
+        if workspace.state is not WorkspaceState.PROVISIONED:
+            raise WorkspaceNotFound(request.workspace_id)
+        found = self._hosts.find(workspace.host_id)
+        if found is None:
+            raise HostAway
+        return found, workspace
 
     def _never_run(self, known: LaunchRecord) -> bool:
         """Say whether an earlier try of this process created the record without learning that it

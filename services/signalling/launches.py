@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from chassis.clock import Clock
 from chassis.errors import InvalidArgument, Unavailable
 from chassis.ids import is_id
+from signalling.gateway import Meeting
 from signalling.host import Host
 from signalling.launch import Launch
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
@@ -16,7 +17,7 @@ from signalling.launch_mirror import LaunchMirror
 from signalling.launch_record import ExecutionPlace, LaunchRecord
 from signalling.live_launch import LiveLaunch
 from signalling.ports import Hosts, LaunchStore, Sandboxes
-from signalling.snapshot import PortDoor
+from signalling.session_ports import Reached
 
 DEFAULT_PAGE = 50
 LARGEST_PAGE = 100
@@ -112,18 +113,25 @@ class Launches:
         except Unavailable:
             return ""
 
-    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
-        """Have the worker open its port door for one connection; raises LaunchNotFound and
-        LaunchNotHeld.
+    async def reached(self, tenant: str, launch_id: str) -> Reached:
+        """Say what sessions may reach of a launch; raises LaunchNotFound."""
+        launch = await self.get(tenant, launch_id)
+        has_both = bool(launch.workspace_id and launch.sandbox_id)
+        return Reached(has_sandbox=has_both, is_over=launch.released_at is not None)
+
+    async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
+        """Have the worker bring one connection to a gateway; raises LaunchNotFound, LaunchNotHeld
+        and what the worker refuses.
         """
         record = await self.record(tenant, launch_id)
         if not record.launch.held:
             raise LaunchNotHeld(launch_id)
-        return await self._sandboxes.open_port(
+        await self._sandboxes.open_port(
             self.host_of(record),
             tenant=tenant,
             sandbox_id=record.launch.sandbox_id,
             port=port,
+            meeting=meeting,
         )
 
     def host_of(self, record: LaunchRecord) -> Host:

@@ -14,6 +14,7 @@ from signalling.gateway import Gateway
 from signalling.host import Host
 from signalling.problems import problem_documents
 from signalling.rest_types import Answer
+from signalling.sandbox_bodies import WallAnswer
 
 Check = Callable[[], Awaitable[None]]
 """Raises FairleadError when what it checks is away."""
@@ -55,6 +56,10 @@ class HostAnswer(Answer):
     sandboxes: int
     capacity: int = Field(description="Most sandboxes; 0 when it names no bound.")
     draining: bool
+    profiles: list[str] = Field(default=[], description="Profiles of sandboxes that it knows.")
+    walls: dict[str, list[WallAnswer]] = Field(
+        default={}, description="Per isolation, the walls that its sandboxes have there."
+    )
 
 
 class HostList(BaseModel):

@@ -1,99 +1,42 @@
-"""The workers of hosts, over gRPC; every failure becomes ours."""
+"""The workers of hosts over gRPC, as far as executions go; every failure becomes ours."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 
+from chassis.errors import Unavailable
 from chassis.rpc_channel import closing
 from chassis.rpc_errors import neighbour_errors
 from fairlead.execution.v1 import execution_pb2, execution_pb2_grpc
-from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
-from signalling.execution import Command, Execution, OutputFrame
+from signalling.batch import Batch, BatchOutcome
+from signalling.batch_messages import from_outcome, to_item
+from signalling.execution import Command, Execution, OutputFrame, TerminalSize
 from signalling.execution_messages import (
     from_execution,
     from_frame,
-    from_timestamp,
     to_command,
-    to_duration,
 )
 from signalling.host import Host
 from signalling.neighbour_channels import ChannelCache, Stubs
-from signalling.snapshot import PortDoor, Sandbox
+from signalling.neighbour_talks import WORKER, talk
+from signalling.terminal import TerminalFrame, TerminalOpening, Typed
+from signalling.terminal_messages import from_attached, to_opening, to_size, to_typed
 
-_WORKER = "sandbox_worker"
 _UNARY_SECONDS = 120.0
 _READ_SECONDS = 15.0
 
 
-class GrpcSandboxes:
-    """The sandbox-workers, as far as sandboxes go."""
+class StartUnanswered(Unavailable):
+    """A worker does not say whether the command that it was to start runs."""
 
-    def __init__(self, *, channels: ChannelCache) -> None:
-        self._stubs: Stubs[sandbox_pb2_grpc.SandboxServiceAsyncStub] = Stubs(
-            channels=channels, make=sandbox_pb2_grpc.SandboxServiceStub
+    def __init__(self) -> None:
+        super().__init__(
+            "The host did not say whether the command runs.",
+            reason=f"{WORKER}_unavailable",
+            remedy="Try again with the same idempotency key.",
         )
-
-    def _stub(self, host: Host) -> sandbox_pb2_grpc.SandboxServiceAsyncStub:
-        return self._stubs.to(host.sandbox_address)
-
-    async def create(
-        self, host: Host, *, tenant: str, key: str, isolation: str, lease: timedelta
-    ) -> Sandbox:
-        """Make a sandbox."""
-        with neighbour_errors(_WORKER):
-            answer = await self._stub(host).CreateSandbox(
-                sandbox_pb2.CreateSandboxRequest(
-                    tenant=tenant,
-                    idempotency_key=key,
-                    isolation=isolation,
-                    lease=to_duration(lease),
-                ),
-                timeout=_UNARY_SECONDS,
-            )
-        return Sandbox(answer.sandbox.sandbox_id, answer.sandbox.isolation)
-
-    async def bind(self, host: Host, *, tenant: str, sandbox_id: str, workspace_id: str) -> None:
-        """Make a workspace the sandbox's working directory."""
-        with neighbour_errors(_WORKER):
-            await self._stub(host).BindWorkspace(
-                sandbox_pb2.BindWorkspaceRequest(
-                    tenant=tenant, sandbox_id=sandbox_id, workspace_id=workspace_id
-                ),
-                timeout=_UNARY_SECONDS,
-            )
-
-    async def renew(
-        self, host: Host, *, tenant: str, sandbox_id: str, lease: timedelta
-    ) -> datetime:
-        """Move the end of the lease."""
-        with neighbour_errors(_WORKER):
-            answer = await self._stub(host).RenewSandbox(
-                sandbox_pb2.RenewSandboxRequest(
-                    tenant=tenant, sandbox_id=sandbox_id, lease=to_duration(lease)
-                ),
-                timeout=_READ_SECONDS,
-            )
-        return from_timestamp(answer.sandbox.expires_at)
-
-    async def open_port(self, host: Host, *, tenant: str, sandbox_id: str, port: int) -> PortDoor:
-        """Return where to connect to a port inside the sandbox, once."""
-        with neighbour_errors(_WORKER):
-            answer = await self._stub(host).OpenPort(
-                sandbox_pb2.OpenPortRequest(tenant=tenant, sandbox_id=sandbox_id, port=port),
-                timeout=_READ_SECONDS,
-            )
-        return PortDoor(answer.address, answer.token)
-
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
-        """Give back what `key` made or is making."""
-        with neighbour_errors(_WORKER):
-            answer = await self._stub(host).ReleaseSandbox(
-                sandbox_pb2.ReleaseSandboxRequest(tenant=tenant, idempotency_key=key),
-                timeout=_READ_SECONDS,
-            )
-        return answer.released
 
 
 class GrpcExecutions:
@@ -111,21 +54,33 @@ class GrpcExecutions:
         self, host: Host, *, tenant: str, key: str, sandbox_id: str, command: Command
     ) -> Execution:
         """Start a command."""
-        with neighbour_errors(_WORKER):
-            answer = await self._stub(host).StartExecution(
-                execution_pb2.StartExecutionRequest(
-                    tenant=tenant,
-                    idempotency_key=key,
-                    sandbox_id=sandbox_id,
-                    command=to_command(command),
-                ),
-                timeout=_UNARY_SECONDS,
-            )
+        request = _start_request(tenant, key, sandbox_id, command)
+        with neighbour_errors(WORKER):
+            answer = await self._stub(host).StartExecution(request, timeout=_UNARY_SECONDS)
         return from_execution(answer.execution)
+
+    @asynccontextmanager
+    async def run(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, command: Command, after: int
+    ) -> AsyncIterator[tuple[Execution, AsyncIterator[OutputFrame]]]:
+        """Start a command and open its output."""
+        call = self._stub(host).RunExecution(
+            execution_pb2.RunExecutionRequest(
+                start=_start_request(tenant, key, sandbox_id, command), after_sequence=after
+            )
+        )
+        async with closing(call), aclosing(_frames(call)) as frames:
+            first = None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_UNARY_SECONDS):
+                    first = await anext(frames, None)
+            if not isinstance(first, Execution):
+                raise StartUnanswered
+            yield first, frames
 
     async def get(self, host: Host, *, tenant: str, execution_id: str) -> Execution:
         """Return an execution."""
-        with neighbour_errors(_WORKER):
+        with neighbour_errors(WORKER):
             answer = await self._stub(host).GetExecution(
                 execution_pb2.GetExecutionRequest(tenant=tenant, execution_id=execution_id),
                 timeout=_READ_SECONDS,
@@ -142,20 +97,8 @@ class GrpcExecutions:
                 tenant=tenant, execution_id=execution_id, after_sequence=after
             )
         )
-
-        async def frames() -> AsyncGenerator[OutputFrame, None]:
-            with neighbour_errors(_WORKER):
-                async for message in call:
-                    frame = from_frame(message)
-                    if frame is not None:
-                        yield frame
-
-        async with closing(call):
-            stream = frames()
-            try:
-                yield stream
-            finally:
-                await stream.aclose()
+        async with closing(call), aclosing(_frames(call)) as frames:
+            yield frames
 
     async def write_stdin(
         self,
@@ -170,7 +113,7 @@ class GrpcExecutions:
         """Write to standard input at an offset; a program that does not read keeps the call
         waiting.
         """
-        with neighbour_errors(_WORKER):
+        with neighbour_errors(WORKER):
             answer = await self._stub(host).WriteStdin(
                 execution_pb2.WriteStdinRequest(
                     tenant=tenant,
@@ -184,7 +127,7 @@ class GrpcExecutions:
 
     async def signal(self, host: Host, *, tenant: str, execution_id: str, signal: int) -> Execution:
         """Send a signal to the execution's process group."""
-        with neighbour_errors(_WORKER):
+        with neighbour_errors(WORKER):
             answer = await self._stub(host).SignalExecution(
                 execution_pb2.SignalExecutionRequest(
                     tenant=tenant, execution_id=execution_id, signal=signal
@@ -192,3 +135,82 @@ class GrpcExecutions:
                 timeout=_READ_SECONDS,
             )
         return from_execution(answer.execution)
+
+    async def run_batch(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, batch: Batch
+    ) -> Sequence[BatchOutcome]:
+        """Run a batch to its end; how long that takes its commands say."""
+        with neighbour_errors(WORKER):
+            answer = await self._stub(host).RunBatch(
+                execution_pb2.RunBatchRequest(
+                    tenant=tenant,
+                    idempotency_key=key,
+                    sandbox_id=sandbox_id,
+                    items=map(to_item, batch.items),
+                    continue_on_failure=batch.continue_on_failure,
+                )
+            )
+        return [from_outcome(outcome) for outcome in answer.outcomes]
+
+    async def resize(
+        self, host: Host, *, tenant: str, execution_id: str, size: TerminalSize
+    ) -> Execution:
+        """Change the size of the execution's terminal."""
+        with neighbour_errors(WORKER):
+            answer = await self._stub(host).ResizeExecution(
+                execution_pb2.ResizeExecutionRequest(
+                    tenant=tenant, execution_id=execution_id, size=to_size(size)
+                ),
+                timeout=_READ_SECONDS,
+            )
+        return from_execution(answer.execution)
+
+    @asynccontextmanager
+    async def attach(
+        self,
+        host: Host,
+        *,
+        tenant: str,
+        execution_id: str,
+        opening: TerminalOpening,
+        typed: AsyncIterator[Typed],
+    ) -> AsyncIterator[AsyncIterator[TerminalFrame]]:
+        """Type into the execution's terminal."""
+
+        async def requests() -> AsyncIterator[execution_pb2.AttachTerminalRequest]:
+            yield to_opening(opening, tenant=tenant, execution_id=execution_id)
+            async for piece in typed:
+                yield to_typed(piece)
+
+        call = self._stub(host).AttachTerminal()
+        async with talk(call, requests()) as messages, aclosing(_shown(messages)) as frames:
+            yield frames
+
+
+async def _shown(
+    messages: AsyncIterator[execution_pb2.AttachTerminalResponse],
+) -> AsyncGenerator[TerminalFrame, None]:
+    async for message in messages:
+        frame = from_attached(message)
+        if frame is not None:
+            yield frame
+
+
+def _start_request(
+    tenant: str, key: str, sandbox_id: str, command: Command
+) -> execution_pb2.StartExecutionRequest:
+    return execution_pb2.StartExecutionRequest(
+        tenant=tenant, idempotency_key=key, sandbox_id=sandbox_id, command=to_command(command)
+    )
+
+
+async def _frames(
+    call: AsyncIterable[execution_pb2.WatchOutputResponse | execution_pb2.RunExecutionResponse],
+) -> AsyncGenerator[OutputFrame, None]:
+    with neighbour_errors(WORKER):
+        async for message in call:
+            if isinstance(message, execution_pb2.RunExecutionResponse):
+                message = message.frame
+            frame = from_frame(message)
+            if frame is not None:
+                yield frame

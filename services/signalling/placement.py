@@ -12,6 +12,7 @@ from chassis.errors import FairleadError
 from signalling.host import Host
 from signalling.launch_errors import IsolationUnavailable, NoHost
 from signalling.ports import Hosts, SnapshotDirectory
+from signalling.sandbox_errors import ProfileUnknown
 from signalling.snapshot import Source
 
 _log = logging.getLogger(__name__)
@@ -21,9 +22,15 @@ class Placement(Protocol):
     """What the launcher asks; `launch_tracing` wraps it."""
 
     async def place(
-        self, tenant: str, source: Source, isolation: str, reserved: Mapping[str, int]
+        self,
+        tenant: str,
+        source: Source | None,
+        isolation: str,
+        reserved: Mapping[str, int],
+        *,
+        profile: str = "",
     ) -> Host:
-        """Return the host to launch on; raises NoHost and IsolationUnavailable."""
+        """Return the host to launch on; raises NoHost, IsolationUnavailable, ProfileUnknown."""
         ...
 
 
@@ -35,7 +42,13 @@ class Placer:
         self._directory = directory
 
     async def place(
-        self, tenant: str, source: Source, isolation: str, reserved: Mapping[str, int]
+        self,
+        tenant: str,
+        source: Source | None,
+        isolation: str,
+        reserved: Mapping[str, int],
+        *,
+        profile: str = "",
     ) -> Host:
         """Return the host to launch on; `reserved` counts launches under way per host."""
         registered = [host for host in self._hosts.all() if not host.draining]
@@ -45,6 +58,11 @@ class Placer:
         if not able:
             offered = sorted({name for host in registered for name in host.isolation})
             raise IsolationUnavailable(isolation, tuple(offered))
+        if profile:
+            offered = sorted({name for host in able for name in host.profiles})
+            able = [host for host in able if profile in host.profiles]
+            if not able:
+                raise ProfileUnknown(profile, offered)
         free = [host for host in able if not host.full]
         if not free:
             raise NoHost(full=True)
@@ -60,7 +78,9 @@ class Placer:
             ),
         )
 
-    async def _holders(self, tenant: str, source: Source) -> frozenset[str]:
+    async def _holders(self, tenant: str, source: Source | None) -> frozenset[str]:
+        if source is None:
+            return frozenset()
         try:
             return await self._directory.holders(tenant, source)
         except FairleadError:

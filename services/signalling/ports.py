@@ -11,11 +11,16 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from signalling.execution import Command, Execution, OutputFrame
+from signalling.batch import Batch, BatchOutcome
+from signalling.execution import Command, Execution, OutputFrame, TerminalSize
+from signalling.gateway import Meeting
 from signalling.host import Host
 from signalling.launch import ControlEvent, Launch
 from signalling.launch_record import ExecutionPlace, LaunchRecord
-from signalling.snapshot import PortDoor, Sandbox, Source
+from signalling.object import ObjectsFrame
+from signalling.sandbox import NetworkPolicy, NetworkView, Sandbox, SandboxOrder
+from signalling.snapshot import Source
+from signalling.terminal import TerminalFrame, TerminalOpening, Typed
 from signalling.workspace_ports import Workspaces
 
 NO_OUTPUT = 2**62
@@ -45,28 +50,66 @@ class SnapshotDirectory(Protocol):
 class Sandboxes(Protocol):
     """The sandbox-worker of a host, as far as sandboxes go."""
 
-    async def create(
-        self, host: Host, *, tenant: str, key: str, isolation: str, lease: timedelta
-    ) -> Sandbox:
+    async def create(self, host: Host, *, tenant: str, order: SandboxOrder) -> Sandbox:
         """Make a sandbox; the same key gives the same one."""
         ...
 
-    async def bind(self, host: Host, *, tenant: str, sandbox_id: str, workspace_id: str) -> None:
+    async def bind(self, host: Host, *, tenant: str, sandbox_id: str, workspace_id: str) -> Sandbox:
         """Make a workspace the sandbox's working directory."""
         ...
 
-    async def renew(
-        self, host: Host, *, tenant: str, sandbox_id: str, lease: timedelta
-    ) -> datetime:
-        """Move the end of the lease; return it."""
+    async def get(self, host: Host, *, tenant: str, sandbox_id: str) -> Sandbox:
+        """Return a sandbox."""
         ...
 
-    async def open_port(self, host: Host, *, tenant: str, sandbox_id: str, port: int) -> PortDoor:
-        """Return where to connect to a port inside the sandbox, once."""
+    async def list(
+        self, host: Host, *, tenant: str, size: int, after: str
+    ) -> tuple[Sequence[Sandbox], bool]:
+        """Return up to `size` sandboxes after an id, by id, and whether there are more."""
         ...
 
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
-        """Give back what `key` made or is making; answers when no process of it is left."""
+    async def renew(self, host: Host, *, tenant: str, sandbox_id: str, lease: timedelta) -> Sandbox:
+        """Move the end of the lease."""
+        ...
+
+    async def set_network(
+        self, host: Host, *, tenant: str, sandbox_id: str, network: NetworkPolicy
+    ) -> Sandbox:
+        """Let another network policy hold; connections that it does not allow are cut."""
+        ...
+
+    async def network(self, host: Host, *, tenant: str, sandbox_id: str) -> NetworkView:
+        """Return the policy in force and the last decisions about connections."""
+        ...
+
+    async def open_port(
+        self, host: Host, *, tenant: str, sandbox_id: str, port: int, meeting: Meeting
+    ) -> None:
+        """Have a port inside the sandbox connected, and the connection brought to a gateway."""
+        ...
+
+    async def release(
+        self, host: Host, *, tenant: str, key: str = "", sandbox_id: str = ""
+    ) -> bool:
+        """Give back what `key` made or is making, or a sandbox by its id; answers when no process
+        of it is left.
+        """
+        ...
+
+
+class SandboxPlaces(Protocol):
+    """The sandboxes of tenants, as far as executions care."""
+
+    async def place(self, tenant: str, sandbox_id: str) -> Host:
+        """Return the host of a sandbox; raises SandboxNotFound."""
+        ...
+
+
+class WorkspacePlaces(Protocol):
+    """The workspaces of tenants, as far as sandboxes care."""
+
+    async def place(self, tenant: str, workspace_id: str) -> str:
+        """Return the id of the host of a workspace that can be used; raises WorkspaceNotFound."""
         ...
 
 
@@ -77,6 +120,14 @@ class Executions(Protocol):
         self, host: Host, *, tenant: str, key: str, sandbox_id: str, command: Command
     ) -> Execution:
         """Start a command; the same key in the same sandbox gives the same execution."""
+        ...
+
+    def run(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, command: Command, after: int
+    ) -> AbstractAsyncContextManager[tuple[Execution, AsyncIterator[OutputFrame]]]:
+        """Start a command as `start` does by entering, with its output as `watch` opens it, without
+        the execution at its beginning; leaving the context stops nothing.
+        """
         ...
 
     async def get(self, host: Host, *, tenant: str, execution_id: str) -> Execution:
@@ -107,6 +158,46 @@ class Executions(Protocol):
 
     async def signal(self, host: Host, *, tenant: str, execution_id: str, signal: int) -> Execution:
         """Send a signal to the execution's process group."""
+        ...
+
+    async def run_batch(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, batch: Batch
+    ) -> Sequence[BatchOutcome]:
+        """Run a batch to its end; the same key in the same sandbox means the same batch."""
+        ...
+
+    async def resize(
+        self, host: Host, *, tenant: str, execution_id: str, size: TerminalSize
+    ) -> Execution:
+        """Change the size of the execution's terminal."""
+        ...
+
+    def attach(
+        self,
+        host: Host,
+        *,
+        tenant: str,
+        execution_id: str,
+        opening: TerminalOpening,
+        typed: AsyncIterator[Typed],
+    ) -> AbstractAsyncContextManager[AsyncIterator[TerminalFrame]]:
+        """Type into the execution's terminal; leaving the context lets go of it."""
+        ...
+
+
+class ObjectHosts(Protocol):
+    """The sandbox-worker of a host, as far as objects in sandboxes go."""
+
+    def attach(
+        self,
+        host: Host,
+        *,
+        tenant: str,
+        sandbox_id: str,
+        python: str,
+        incoming: AsyncIterator[bytes],
+    ) -> AbstractAsyncContextManager[AsyncIterator[ObjectsFrame]]:
+        """Start a Python that holds objects, and carry; leaving the context ends it."""
         ...
 
 

@@ -43,7 +43,14 @@ _STATUS = {
     Kind.UNAVAILABLE: 503,
     Kind.DEADLINE_EXCEEDED: 504,
 }
-_STATUS_BY_REASON = {"body_too_large": 413, "method_not_allowed": 405}
+_STATUS_BY_REASON = {
+    "body_too_large": 413,
+    "file_changed": 412,
+    "file_too_large": 413,
+    "method_not_allowed": 405,
+    "no_space": 507,
+    "range_unsatisfiable": 416,
+}
 _OWN_MEMBERS = frozenset({"type", "title", "status", "detail", "reason", "remedy", "trace_id"})
 
 
@@ -208,16 +215,19 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
     )
 
 
+def internal_error(error: Exception) -> Internal:
+    """Log a fault of ours and return what may be said of it."""
+    log.error("request failed", exc_info=error)
+    return Internal(
+        "Something went wrong here.",
+        reason="internal",
+        remedy="Report it with the trace id; the service's log has the cause.",
+    )
+
+
 def internal_response(error: Exception) -> Response:
     """Log a fault of ours and answer it without its internals."""
-    log.error("request failed", exc_info=error)
-    return problem_response(
-        Internal(
-            "Something went wrong here.",
-            reason="internal",
-            remedy="Report it with the trace id; the service's log has the cause.",
-        )
-    )
+    return problem_response(internal_error(error))
 
 
 def problem_documents(*statuses: int) -> dict[int | str, dict[str, object]]:

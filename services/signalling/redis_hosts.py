@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import json
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import cast
@@ -18,6 +19,7 @@ from chassis.clock import Clock
 from chassis.errors import FairleadError
 from chassis.redis_client import redis_errors
 from signalling.host import Host
+from signalling.sandbox import Wall
 from signalling.snapshot import Source
 
 _log = logging.getLogger(__name__)
@@ -137,17 +139,36 @@ def joined(registrations: Mapping[str, Mapping[str, str]]) -> dict[str, Host]:
 
 
 def _host(host_id: str, workspace: Mapping[str, str], sandbox: Mapping[str, str]) -> Host:
-    names = (name.strip() for name in sandbox.get("isolation", "").split(","))
     return Host(
         host_id=host_id,
         workspace_address=workspace["address"],
         sandbox_address=sandbox["address"],
-        isolation=tuple(name for name in names if name),
+        isolation=_names(sandbox.get("isolation", "")),
+        profiles=_names(sandbox.get("profiles", "")),
+        walls=_walls(sandbox.get("walls", "")),
         sandboxes=_count(sandbox.get("sandboxes", "")),
         capacity=_count(sandbox.get("capacity", "")),
         overlay=sandbox.get("overlay") == "1",
         draining="1" in (workspace.get("draining"), sandbox.get("draining")),
     )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for each in text.split(",") if (name := each.strip()))
+
+
+def _walls(text: str) -> Mapping[str, tuple[Wall, ...]]:
+    """Read what a worker says of its walls; nothing where that cannot be understood."""
+    try:
+        return {
+            str(isolation): tuple(
+                Wall(str(wall["name"]), wall["stands"] is True, str(wall["reason"]))
+                for wall in walls
+            )
+            for isolation, walls in json.loads(text).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
 
 
 def _count(text: str) -> int:

@@ -4,6 +4,7 @@ first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,14 +21,18 @@ from starlette.types import ASGIApp
 
 from chassis.errors import FairleadError
 from signalling.api_keys import ApiKeys
+from signalling.batch_rest_api import batch_router
 from signalling.docs_page import docs_page
 from signalling.edge_rest_api import BodyLimit, FaultBarrier, KeyGate, RequestIds
 from signalling.event_stream import EventStreams
 from signalling.executions_rest_api import Executions, OutputLine, executions_router
+from signalling.file_ports import Files
+from signalling.files_rest_api import WatchLine, files_router
 from signalling.idempotency_rest_api import IdempotentMutations
 from signalling.kept_answers import KeptAnswers
 from signalling.launches_rest_api import Launches, launches_router
 from signalling.mesh_rest_api import Check, Gateways, Hosts, health_router, mesh_router
+from signalling.objects_rest_api import Objects, objects_router
 from signalling.problems import (
     Problem,
     on_fairlead_error,
@@ -35,12 +40,15 @@ from signalling.problems import (
     on_invalid_request,
 )
 from signalling.rest_bodies import EventAnswer
+from signalling.sandboxes_rest_api import Sandboxes, sandboxes_router
 from signalling.session_ports import Sessions
 from signalling.sessions_rest_api import sessions_router
 from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
+from signalling.terminal_rest_api import Terminals, resize_router, terminal_router
 from signalling.workspaces_rest_api import Workspaces, workspaces_router
 
 BODY_LIMIT_BYTES = 1024 * 1024
+_STREAMED = re.compile(rf"POST {UPLOAD_PATH}|PUT /v1/sandboxes/[^/]+/files/.*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +57,12 @@ class RestParts:
 
     launches: Launches
     executions: Executions
+    files: Files
+    terminals: Terminals
+    objects: Objects
     uploads: Uploads
     workspaces: Workspaces
+    sandboxes: Sandboxes
     sessions: Sessions
     hosts: Hosts
     gateways: Gateways
@@ -67,7 +79,7 @@ def rest_application(
 ) -> ASGIApp:
     """Return the application as it is served; `traced` puts its spans around it."""
     app: ASGIApp = IdempotentMutations(rest_routes(parts, streams), answers=parts.answers)
-    app = BodyLimit(app, limit=BODY_LIMIT_BYTES, exempt=frozenset({UPLOAD_PATH}))
+    app = BodyLimit(app, limit=BODY_LIMIT_BYTES, exempt=_STREAMED)
     app = FaultBarrier(KeyGate(app, keys=keys))
     return RequestIds(traced(app))
 
@@ -96,7 +108,13 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     app.include_router(launches_router(parts.launches, streams), dependencies=key)
     app.include_router(snapshots_router(parts.uploads), dependencies=key)
     app.include_router(workspaces_router(parts.workspaces), dependencies=key)
+    app.include_router(sandboxes_router(parts.sandboxes), dependencies=key)
     app.include_router(executions_router(parts.executions, streams), dependencies=key)
+    app.include_router(batch_router(parts.executions), dependencies=key)
+    app.include_router(resize_router(parts.terminals), dependencies=key)
+    app.include_router(terminal_router(parts.terminals))
+    app.include_router(objects_router(parts.objects))
+    app.include_router(files_router(parts.files, streams), dependencies=key)
     app.include_router(sessions_router(parts.sessions), dependencies=key)
     app.include_router(mesh_router(parts.hosts, parts.gateways), dependencies=key)
     app.include_router(health_router(parts.checks))
@@ -131,7 +149,7 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
         case {"components": {"schemas": dict(schemas)}, "paths": dict(paths)}:
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
-            for model in (Problem, EventAnswer, OutputLine):
+            for model in (Problem, EventAnswer, OutputLine, WatchLine):
                 schema = model.model_json_schema(
                     ref_template="#/components/schemas/{model}", mode="serialization"
                 )

@@ -5,14 +5,41 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from signalling.execution import Command, ExecutionState, ExitReason, OutputStream
+from signalling.execution import (
+    Command,
+    ExecutionState,
+    ExitReason,
+    OnFull,
+    OutputStream,
+    TerminalSize,
+)
 from signalling.launch import CancelReason, LaunchState, Step, StepState
 from signalling.launch_request import LaunchRequest
-from signalling.rest_types import Answer, Body, EncodedBytes, LeaseSeconds, TimeoutSeconds
+from signalling.rest_types import (
+    Answer,
+    Body,
+    EncodedBytes,
+    GraceSeconds,
+    LeaseSeconds,
+    OnFullName,
+    TimeoutSeconds,
+)
+from signalling.sandbox_bodies import LimitsBody, NetworkBody, SandboxAnswer
 from signalling.snapshot import MissReason
 from signalling.source_bodies import FreshnessAnswer, SourceBody
+
+
+class TerminalBody(Body):
+    """The size of a terminal in characters."""
+
+    rows: int = Field(json_schema_extra={"minimum": 1, "maximum": 65535})
+    columns: int = Field(json_schema_extra={"minimum": 1, "maximum": 65535})
+
+    def value(self) -> TerminalSize:
+        """Return the domain's value."""
+        return TerminalSize(self.rows, self.columns)
 
 
 class CommandBody(Body):
@@ -23,6 +50,17 @@ class CommandBody(Body):
     directory: str = Field(default="", description="Working directory, below the workspace.")
     stdin: bool = Field(default=False, description="Whether standard input will be written.")
     timeout: TimeoutSeconds | None = Field(default=None, description="Seconds; none when null.")
+    terminal: TerminalBody | None = Field(
+        default=None, description="Size of the terminal to run on; on pipes when null."
+    )
+    on_full: OnFullName = Field(
+        default="drop_oldest",
+        description="When the output that is kept has reached its bound: drop the oldest, or let"
+        " the program wait for whoever watches.",
+    )
+    grace: GraceSeconds = Field(
+        default=2.0, description="Seconds between SIGTERM and SIGKILL after the timeout."
+    )
 
     def value(self) -> Command:
         """Return the domain's value."""
@@ -32,31 +70,46 @@ class CommandBody(Body):
             directory=self.directory,
             stdin=self.stdin,
             timeout=None if self.timeout is None else timedelta(seconds=self.timeout),
+            terminal=None if self.terminal is None else self.terminal.value(),
+            on_full=OnFull(self.on_full),
+            grace=timedelta(seconds=self.grace),
         )
 
 
 class LaunchBody(Body):
     """What to launch, on which snapshot."""
 
-    source: SourceBody
+    source: SourceBody | None = Field(
+        default=None, description="What to check out; null only with a `workspace_id`."
+    )
     branch: str = Field(default="", description="Branch of the workspace; the source's if empty.")
     command: CommandBody | None = Field(default=None, description="Nothing runs when null.")
     keep: bool = Field(default=False, description="Hold everything after the command has ended.")
     lease: LeaseSeconds | None = Field(default=None, description="Seconds; 1800 when null.")
     isolation: str = Field(default="", description="Isolation to have; the best when empty.")
+    profile: str = Field(default="", description="Profile of the sandbox; `default` when empty.")
+    limits: LimitsBody | None = None
+    network: NetworkBody | None = None
+    workspace_id: str = Field(
+        default="", description="Workspace to run in, which stays; in place of a source."
+    )
     offer: str = Field(default="", description="Complete SDP offer; none when empty.")
     idempotency_key: str | None = Field(default=None, description="As the header of that name.")
 
     def value(self) -> LaunchRequest:
         """Return the domain's value."""
         return LaunchRequest(
-            source=self.source.value(),
+            source=None if self.source is None else self.source.value(),
             branch=self.branch,
             command=None if self.command is None else self.command.value(),
             keep=self.keep,
             lease=None if self.lease is None else timedelta(seconds=self.lease),
             isolation=self.isolation,
             offer=self.offer,
+            limits=(self.limits or LimitsBody()).value(),
+            profile=self.profile,
+            network=None if self.network is None else self.network.value(),
+            workspace_id=self.workspace_id,
         )
 
 
@@ -68,6 +121,13 @@ class ExitAnswer(Answer):
     signal: int | None = Field(description="Signal number; null unless a signal ended it.")
     last_sequence: int = Field(description="Number of the last output record; 0 for none.")
     ended_at: datetime
+    cpu_time: float | None = Field(description="Seconds; null when nobody saw it end.")
+    peak_memory_bytes: int = Field(description="Largest resident memory of one of its processes.")
+
+    @field_validator("cpu_time", mode="before")
+    @classmethod
+    def _seconds(cls, value: object) -> object:
+        return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 class ExecutionAnswer(Answer):
@@ -89,6 +149,14 @@ class OutputAnswer(Answer):
     stream: OutputStream
     content: EncodedBytes
     written_at: datetime
+
+
+class GapAnswer(Answer):
+    """Output that is no longer there, or never reached the disk."""
+
+    first_sequence: int
+    last_sequence: int
+    bytes: int = Field(description="Bytes of output that are missing.")
 
 
 class FailureAnswer(Answer):
@@ -143,6 +211,9 @@ class StepAnswer(Answer):
     tags_left_out: bool = Field(
         default=False,
         description="Whether tags of the source were left out, whose objects the host lacks.",
+    )
+    sandbox: SandboxAnswer | None = Field(
+        default=None, description="The sandbox with its walls, once it is made."
     )
 
 
@@ -202,6 +273,7 @@ class EventAnswer(BaseModel):
         "miss",
         "answer",
         "output",
+        "gap",
         "provisioned",
         "exited",
         "failed",
@@ -212,6 +284,7 @@ class EventAnswer(BaseModel):
     miss: MissAnswer | None = None
     answer: OfferAnswer | None = None
     output: OutputAnswer | None = None
+    gap: GapAnswer | None = None
     provisioned: ProvisionedAnswer | None = None
     exited: ExitedAnswer | None = None
     failed: FailedAnswer | None = None

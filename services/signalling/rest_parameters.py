@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Header, Query
+from starlette.convertors import PathConvertor
 
 from chassis.errors import InvalidArgument
 from signalling.event_stream import NDJSON, SSE
@@ -19,6 +20,12 @@ class IdempotencyKeysDiffer(InvalidArgument):
             reason="idempotency_keys_differ",
             remedy="Send one of them.",
         )
+
+
+class AnyPath(PathConvertor):
+    """The rest of a path, whatever its names hold: Starlette's own ends at a newline."""
+
+    regex = "(?s:.*)"
 
 
 class CursorNumberInvalid(InvalidArgument):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -44,6 +44,12 @@ TimeoutSeconds = Annotated[
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 31_536_000}),
 ]
+GraceSeconds = Annotated[
+    float,
+    Field(ge=-1e9, le=1e9, allow_inf_nan=False),
+    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 600}),
+]
+OnFullName = Literal["drop_oldest", "block"]
 
 
 class Body(BaseModel):

@@ -5,12 +5,11 @@ the API layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from signalling.gateway import Gateway
-from signalling.launch import Launch
+from signalling.gateway import Gateway, Meeting
 from signalling.session import Session
-from signalling.snapshot import PortDoor
 
 
 class SessionStore(Protocol):
@@ -53,15 +52,30 @@ class GatewayDirectory(Protocol):
         ...
 
 
-class ReachedLaunches(Protocol):
-    """Launches as sessions see them."""
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a session leads to, as far as sessions care."""
 
-    async def get(self, tenant: str, launch_id: str) -> Launch:
-        """Return a launch, which may not hold a sandbox yet; raises LaunchNotFound."""
+    has_sandbox: bool
+    is_over: bool
+
+    @property
+    def held(self) -> bool:
+        """Say whether there is a sandbox to reach."""
+        return self.has_sandbox and not self.is_over
+
+
+class ReachedLaunches(Protocol):
+    """Launches as sessions see them, and sandboxes that need none: an id says which."""
+
+    async def reached(self, tenant: str, launch_id: str) -> Reached:
+        """Say what there is, which may not hold a sandbox yet; raises LaunchNotFound and
+        SandboxNotFound.
+        """
         ...
 
-    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
-        """Ask the host's worker for one connection to a port of the launch's sandbox."""
+    async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
+        """Have the host's worker bring one connection to a port of the sandbox to a gateway."""
         ...
 
 

@@ -12,10 +12,10 @@ from opentelemetry.trace import Span, StatusCode, TracerProvider
 
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
+from signalling.gateway import Meeting
 from signalling.gateway_desk import GatewayDesk
 from signalling.session import Session
 from signalling.session_ports import Sessions
-from signalling.snapshot import PortDoor
 
 ATTRIBUTES = (
     "fairlead.launch.id",
@@ -115,8 +115,8 @@ class TracedDesk:
         await self._desk.keep_connected(gateway_id)
 
     async def open_port(
-        self, gateway_id: str, session_id: str, port: int, *, traceparent: str
-    ) -> PortDoor:
+        self, gateway_id: str, session_id: str, port: int, meeting: Meeting, *, traceparent: str
+    ) -> None:
         """Open a connection as part of the trace that `traceparent` (W3C) belongs to."""
         attributes: dict[str, str | int] = {
             "fairlead.session.id": session_id[:64],
@@ -124,4 +124,4 @@ class TracedDesk:
             "fairlead.channel.port": port,
         }
         with self._spans.open("channel.open", attributes, remote_context(traceparent)):
-            return await self._desk.open_port(gateway_id, session_id, port)
+            await self._desk.open_port(gateway_id, session_id, port, meeting)

@@ -1,6 +1,4 @@
-"""Snapshots and sandboxes as signalling sees them: what to check out, what a host lacks, what it
-made. Pure.
-"""
+"""Snapshots as signalling sees them: what to check out, what a host lacks, what it has. Pure."""
 
 from __future__ import annotations
 
@@ -115,19 +113,3 @@ class Snapshot:
     tips: tuple[Tip, ...]
     created_at: datetime
     received_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """An isolated place to execute in, as far as a launch cares."""
-
-    sandbox_id: str
-    isolation: str
-
-
-@dataclass(frozen=True, slots=True)
-class PortDoor:
-    """Where one connection into a sandbox is made, and the one-time token for it."""
-
-    address: str
-    token: bytes

@@ -19,7 +19,6 @@ from signalling.gateway import Gateway, least_loaded
 from signalling.session import CloseReason, Session
 from signalling.session_book import SessionBook
 from signalling.session_ports import GatewayDirectory
-from signalling.snapshot import PortDoor
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +42,10 @@ class Unwant:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The outcome of a wanted connection: a door, or why there is none."""
+    """The outcome of a wanted connection: why there is none, or nothing when the worker dialled."""
 
     request_id: int
-    outcome: PortDoor | FairleadError
+    refusal: FairleadError | None = None
 
 
 Order = Want | Unwant | Grant

@@ -27,10 +27,11 @@ class HttpTracing:
         self._tracer = tracer_provider.get_tracer("signalling.http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        if scope["type"] == "lifespan" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
-        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        asked = scope.get("method", "GET")  # a WebSocket is asked for by GET
+        method = asked if asked in _METHODS else "OTHER"
         caller = remote_context(Headers(scope=scope).get("traceparent", ""))
         span = self._tracer.start_span(
             f"rest.{method}",
@@ -41,8 +42,10 @@ class HttpTracing:
         )
 
         async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 _end(span, method, scope, message["status"])
+            elif message["type"] == "websocket.accept":
+                _end(span, method, scope, 101)
             await send(message)
 
         try:

@@ -75,12 +75,12 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                 clock=clock,
             )
         )
-        sessions = half.sessions(launches.launches)
+        sessions = half.sessions(launches.reach)
         streams = EventStreams()
         door = FrontDoor(launches=launches, streams=streams, redis=redis)
 
         def register_internal(server: grpc.aio.Server) -> None:
-            desk = half.desk(launches.launches)
+            desk = half.desk(launches.reach)
             register_gateways(server, switchboard=half.switchboard, desk=desk, clock=clock)
 
         def register_public(server: grpc.aio.Server) -> None:
@@ -115,8 +115,12 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
         parts = RestParts(
             launches=launches.launcher,
             executions=launches.executor,
+            files=launches.filer,
+            terminals=launches.executor,
+            objects=launches.objects,
             uploads=launches.uploads,
             workspaces=launches.workspaces,
+            sandboxes=launches.sandboxes,
             sessions=sessions,
             hosts=launches.hosts,
             gateways=half.switchboard,

@@ -56,22 +56,22 @@ class WorkspaceMissed(FailedPrecondition):
 
 
 class HostAway(Unavailable):
-    """The host that holds the workspace is not registered now."""
+    """The host that holds the workspace or the sandbox is not registered now."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The host of this workspace is not there now.",
+            "The host that holds it is not there now.",
             reason="host_away",
             remedy="Try again in a moment; `fairlead doctor` says what is missing.",
         )
 
 
 class PageTokenInvalid(InvalidArgument):
-    """The text is not a page token of workspaces."""
+    """The text is not a page token of workspaces or sandboxes."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The page token is not one that a list of workspaces gave.",
+            "The page token is not one that this list gave.",
             reason="page_token_invalid",
             remedy="Use the token of the page before, or none to start over.",
             fields={"field": "page_token"},

@@ -1,5 +1,5 @@
-"""What the use cases need of a host's provisioner, and where workspaces are remembered to be. Every
-call raises FairleadError for what a neighbour or a store refuses.
+"""What the use cases need of a host's provisioner. Every call raises FairleadError for what a
+neighbour refuses.
 """
 
 from __future__ import annotations
@@ -76,26 +76,6 @@ class Workspaces(Protocol):
         """Give back what `key` made or is making, or a workspace by its id; say whether there was
         something. With `checked` it refuses to lose work.
         """
-        ...
-
-
-class WorkspaceDirectory(Protocol):
-    """Which host holds which workspace; a memory, never a truth: the hosts can be asked."""
-
-    async def claim_key(self, tenant: str, key: str, host_id: str) -> str:
-        """Keep the host of an idempotency key; return the one that was kept before, if there is."""
-        ...
-
-    async def host_of_key(self, tenant: str, key: str) -> str:
-        """Return the host of an idempotency key; empty when it is not known."""
-        ...
-
-    async def put(self, tenant: str, workspace_id: str, host_id: str) -> None:
-        """Keep where a workspace is."""
-        ...
-
-    async def host_of(self, tenant: str, workspace_id: str) -> str:
-        """Return where a workspace is; empty when it is not known."""
         ...
 
 

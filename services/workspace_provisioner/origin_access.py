@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chassis.clock import Clock
+from chassis.resolver import SystemResolver
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.egress import EgressRules
@@ -17,7 +18,7 @@ from workspace_provisioner.git.ancestry import GitAncestry
 from workspace_provisioner.git.command import Git
 from workspace_provisioner.origin_ports import Intake, Known
 from workspace_provisioner.submodules import SubmoduleLimits, Submodules
-from workspace_provisioner.transport.address import OriginAddresses, Resolve, SystemResolver
+from workspace_provisioner.transport.address import OriginAddresses, Resolve
 from workspace_provisioner.transport.credentials import Credentials
 from workspace_provisioner.transport.records import SightingFiles
 from workspace_provisioner.transport.upstreams import GitOrigins
@@ -26,6 +27,9 @@ from workspace_provisioner.upstreams import OriginFetch, Upstreams
 
 FETCH_SECONDS = 120.0
 """How long a fetch may go on after the launches that waited for it have gone on without."""
+
+# Those of many tenants whose name servers are silent: each may have 8 fetches, and 8 builds.
+_RESOLVER_THREADS = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ async def opened_origins(
     """Open the parts, and stop the fetches that still run at the end. Raises ValueError for an
     `allowed` entry that is none.
     """
-    resolver = SystemResolver()
+    resolver = SystemResolver(threads=_RESOLVER_THREADS)
     fetch = OriginFetch(
         origins=GitOrigins(
             addresses=OriginAddresses(

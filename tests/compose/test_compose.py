@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,14 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.compose.engine_door import engine_door
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "fairlead-compose-test"
 ROOMS = ("signalling", "relay-gateway", "workspace-provisioner", "sandbox-worker")
-COMPOSE = (
-    ["docker-compose"]
-    if shutil.which("docker-compose")
-    else ["docker", "compose"]  # the plug-in that newer engines bring
-)
 PAGE = "served from inside the sandbox\n"
 SERVER = f"printf '{PAGE}' > page.txt; exec python3 -m http.server 8765 --bind 127.0.0.1"
 
@@ -46,20 +42,25 @@ def docker(*arguments: str) -> str:
 class Stack:
     """A compose project of its own name and ports, driven by the two programs that a user has."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, program: list[str], engine: dict[str, str]) -> None:
+        self.program = program
         self.http_port = free_port()
-        self.environment = os.environ | {
-            "FAIRLEAD_HTTP_PORT": str(self.http_port),
-            "FAIRLEAD_GRPC_PORT": str(free_port()),
-            "FAIRLEAD_RELAY_PORT": str(free_port()),
-            "DOCKER_BUILDKIT": "0",
-            "COMPOSE_DOCKER_CLI_BUILD": "0",
-        }
+        self.environment = (
+            os.environ
+            | engine
+            | {
+                "FAIRLEAD_HTTP_PORT": str(self.http_port),
+                "FAIRLEAD_GRPC_PORT": str(free_port()),
+                "FAIRLEAD_RELAY_PORT": str(free_port()),
+                "DOCKER_BUILDKIT": "0",
+                "COMPOSE_DOCKER_CLI_BUILD": "0",
+            }
+        )
         self.key = ""
 
     def compose(self, *arguments: str, timeout: float = 600) -> str:
         done = subprocess.run(
-            [*COMPOSE, "-p", PROJECT, *arguments],
+            [*self.program, "-p", PROJECT, *arguments],
             cwd=ROOT,
             env=self.environment,
             capture_output=True,
@@ -107,16 +108,26 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    stack = Stack()
+def made() -> Iterator[Stack]:
+    """A stack that is not started, driven by the Compose that this machine has."""
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+    if asked.returncode == 0:
+        yield Stack(program=["docker", "compose"], engine={})
+        return
+    with engine_door() as address:
+        yield Stack(program=["docker-compose"], engine={"DOCKER_HOST": address})
+
+
+@pytest.fixture(scope="module")
+def stack(made: Stack) -> Iterator[Stack]:
     try:
-        stack.compose("build", timeout=800)
-        stack.compose("up", "-d")
-        stack.await_healthy("redis", *ROOMS)
-        stack.key = stack.compose("exec", "-T", "signalling", "fairlead-key").strip()
-        yield stack
+        made.compose("build", timeout=800)
+        made.compose("up", "-d")
+        made.await_healthy("redis", *ROOMS)
+        made.key = made.compose("exec", "-T", "signalling", "fairlead-key").strip()
+        yield made
     finally:
-        stack.compose("down", "-v", "--remove-orphans")
+        made.compose("down", "-v", "--remove-orphans")
     assert docker("ps", "-aq", f"--filter=label=com.docker.compose.project={PROJECT}") == ""
 
 
@@ -191,10 +202,16 @@ def test_no_container_of_ours_runs_as_root(stack: Stack) -> None:
         assert stack.compose("exec", "-T", room, "id", "-u").strip() == "10001"
 
 
-def test_a_launch_names_its_isolation(stack: Stack, repository: Path) -> None:
+def test_a_launch_is_walled_in(stack: Stack, repository: Path) -> None:
     assert_launch_works(stack, repository)
     listed = json.loads(stack.fairlead("ps", "--all", "-o", "json").stdout)
-    assert {launch["isolation"] for launch in listed["launches"]} == {"process"}
+    assert {launch["isolation"] for launch in listed["launches"]} == {"walled"}
+    looks = "hostname; pwd; ls /proc | grep -c '^[0-9]'; ls -d /var/lib/fairlead/secret; id -u"
+    done = stack.fairlead("launch", str(repository), "--", "sh", "-c", looks)
+    name, place, processes, user = done.stdout.split()
+    assert (name, place, user) == ("sandbox", "/workspace", "1000")
+    assert int(processes) < 8
+    assert "No such file" in done.stderr
 
 
 def test_a_port_of_a_kept_launch_is_reached_and_gone_after_kill(

@@ -25,6 +25,7 @@ _KEPT = (
     "launch-events",
     "execution",
     "sandbox",
+    "sandbox-key",
     "snapshot",
     "idempotency",
     "session",
@@ -89,8 +90,10 @@ def _processes(stack: RunningStack) -> list[str]:
             continue
         with suppress(psutil.NoSuchProcess):
             words = " ".join(process.cmdline())
-            # These stay: the one that starts git, and one git for each object store in use.
-            if "wall.spawner" not in words and not words.endswith("cat-file --batch"):
+            # These stay: the one that starts git, one git for each object store in use, and zygotes
+            # with the inits that they keep ready.
+            stays = ("wall.spawner", "isolation.zygote", "cat-file --batch")
+            if not any(word in words for word in stays):
                 found.append(f"process {process.pid}: {words}")
     gateway = psutil.Process(pids["relay-gateway"])
     found += [f"socket of the gateway: {each.laddr}" for each in gateway.net_connections("udp")]

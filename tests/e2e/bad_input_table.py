@@ -29,6 +29,7 @@ from tests.e2e.bad_input_rows import (
     unknown_launch,
     verb,
 )
+from tests.e2e.bad_input_sandboxes import SANDBOXES
 from tests.e2e.bad_input_workspaces import WORKSPACES
 from tests.e2e.mesh_client import command, with_offer
 
@@ -281,4 +282,4 @@ REQUESTS = {
     ),
 }
 
-ROWS = LOCAL | LAUNCHES | IDS | REQUESTS | WORKSPACES
+ROWS = LOCAL | LAUNCHES | IDS | REQUESTS | WORKSPACES | SANDBOXES

@@ -18,6 +18,7 @@ import grpc
 import httpx2
 
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
+from fairlead.sandbox.v1 import sandbox_pb2_grpc
 from fairlead.session.v1 import session_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
 from fairlead.workspace.v1 import workspace_pb2_grpc
@@ -79,6 +80,7 @@ class MeshClient:
         self.launches = launch_pb2_grpc.LaunchServiceStub(self.channel)
         self.sessions = session_pb2_grpc.SessionServiceStub(self.channel)
         self.snapshots = snapshot_pb2_grpc.SnapshotServiceStub(self.channel)
+        self.sandboxes = sandbox_pb2_grpc.SandboxServiceStub(self.channel)
         self.workspaces = workspace_pb2_grpc.WorkspaceServiceStub(self.channel)
 
     def __enter__(self) -> Self:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from itertools import count
 
-PYTHON = (sys.executable, "-I", "-S", "-c")
+PYTHON = ("python3", "-I", "-S", "-c")
 
 MANIFEST = r"""
 import hashlib, os, stat, sys

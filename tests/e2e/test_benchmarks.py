@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.openssh import sshd_program
 HERE = Path(__file__).parents[2] / "benchmarks"
 NAMES = sorted(file.stem for file in (HERE / "recorded").glob("*.json"))
 OF_SSHD = {"warm_ssh_rtt_ratio", "warm_ssh_rtt_ratio_p99"}
+OF_BWRAP = {"bwrap_p50_ms", "forked_vs_bwrap", "pooled_vs_bwrap"}
+OF_THE_MACHINE = {"idle_sandbox_mb"}
+"""What other programs of the machine change by more than a quick run does: a number is enough."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -44,7 +48,13 @@ def test_it_measures_everything_quickly(name: str) -> None:
     assert measured["quick"] is True
     recorded = json.loads((HERE / "recorded" / f"{name}.json").read_text())
     absent = OF_SSHD if sshd_program() is None else set()
+    absent |= OF_BWRAP if shutil.which("bwrap") is None else set()
     for kind in ("metrics", "peers"):
         for figure in recorded[kind].keys() - absent:
+            if "extradite" in figure and not os.environ.get("EXTRADITE_PATH"):
+                continue
             value = measured[kind][figure]
+            if figure in OF_THE_MACHINE:
+                assert isinstance(value, float), figure
+                continue
             assert value == 0 if figure.endswith("_failures") else value > 0, figure

@@ -17,9 +17,9 @@ BIN = str(Path(sys.executable).parent)
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(text: str) -> list[str]:
-    """Return the `sh` blocks of a page, in order."""
-    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+def blocks(text: str, language: str = "sh") -> list[str]:
+    """Return the blocks of a page in one language, in order."""
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def run(script: str, *, cwd: Path, environment: Mapping[str, str]) -> str:
@@ -88,3 +88,13 @@ def test_the_api_page_runs(stack: RunningStack, repository: Path) -> None:
     said = run("\n".join(page), cwd=repository, environment=stack.environment | {"PATH": path})
     assert said.count('"type":"exited"') == 1
     assert "LAUNCH_STATE_CANCELLED" in said
+
+
+def test_the_membrane_page_prints_what_its_comments_say(tmp_path: Path) -> None:
+    page = "\n".join(blocks((ROOT / "docs" / "membrane.md").read_text(), "python"))
+    comments = re.findall(r"^ *print\(.*?  # (.*)$", page, re.MULTILINE)
+    script = tmp_path / "page.py"
+    script.write_text(page)
+    said = run(f"'{sys.executable}' '{script}'", cwd=tmp_path, environment=os.environ)
+    assert said.splitlines() == [line for comment in comments for line in comment.split(" / ")]
+    assert len(comments) > 5

@@ -213,6 +213,28 @@ def test_a_killed_worker_loses_the_run_and_nothing_else(
     assert len(gone) == len(programs)
 
 
+def test_a_killed_worker_takes_the_sandbox_of_a_launch_that_holds_one(
+    hurt: RunningStack, mesh: MeshClient, repository: Repository
+) -> None:
+    """The launch goes on holding its workspace; what wants the sandbox is refused, once the next
+    worker answers.
+    """
+    launch_id = mesh.launch(repository, LaunchRequest())
+    mesh.follow(launch_id, until="provisioned")
+    sandbox_id = str(mesh.record(launch_id)["sandbox_id"])
+    kill(hurt, "sandbox-worker")
+
+    def is_refused() -> bool:
+        with pytest.raises(Problem) as refused:
+            mesh.post(f"/v1/sandboxes/{sandbox_id}/executions", {"arguments": ["true"]})
+        return refused.value.reason == "sandbox_not_found"
+
+    assert eventually(is_refused, 60)
+    assert mesh.record(launch_id)["state"] == "provisioned"
+    mesh.cancel(launch_id)
+    assert ending_of(mesh, launch_id).text("reason") == "requested"
+
+
 def test_killed_signalling_fails_the_launch_whose_steps_it_was_at(
     hurt: RunningStack, mesh: MeshClient, repository: Repository
 ) -> None:

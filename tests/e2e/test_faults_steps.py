@@ -10,7 +10,7 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -43,7 +43,7 @@ def hurt() -> Iterator[RunningStack]:
     """A stack with little patience and little room."""
     with places() as where:
         where.extra = {
-            "FAIRLEAD_SIGNALLING_UPLOAD_TIMEOUT_SECONDS": "1",
+            "FAIRLEAD_SIGNALLING_UPLOAD_TIMEOUT_SECONDS": "3",
             "FAIRLEAD_SIGNALLING_OFFER_TIMEOUT_SECONDS": "1",
             "FAIRLEAD_SANDBOX_MOST_SANDBOXES": str(SANDBOXES),
             "FAIRLEAD_WORKSPACE_MAX_PACK_BYTES": "2000000",
@@ -83,6 +83,7 @@ def repository(mesh: MeshClient, local: LocalRepository) -> Iterator[Repository]
 def replaced_by_a_file(path: Path) -> Iterator[None]:
     """Let there be a file where the room has a directory."""
     away = path.with_name(f"{path.name}.away")
+    path.mkdir(mode=0o700, exist_ok=True)
     path.rename(away)
     path.write_bytes(b"")
     try:
@@ -161,7 +162,10 @@ CASES = {
         fault=directory("workspaces/default"), step="workspace", reason="storage_unavailable"
     ),
     "sandbox: private is a file": Case(
-        fault=directory("sandboxes/private"), step="sandbox", reason="isolation_failed"
+        request=replace(command("true"), isolation="process"),
+        fault=directory("sandboxes/private"),
+        step="sandbox",
+        reason="isolation_failed",
     ),
     "sandbox: records is a file": Case(
         fault=directory("sandboxes/records"), step="sandbox", reason="storage_unavailable"

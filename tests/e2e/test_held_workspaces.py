@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from tests.e2e.running_stack import RunningStack
@@ -33,6 +34,23 @@ def test_tags_travel_with_warm_launches(stack: RunningStack, tmp_path: Path) -> 
     assert described().startswith("v4-1-g")
     laptop.git("tag", "v5")
     assert described() == "v5\n"
+
+
+def test_tags_of_a_second_laptop_travel_with_its_first_launch(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    first = GitClient(tmp_path / "first")
+    first.write("file", b"of two laptops\n")
+    first.commit()
+    assert stack.cli("launch", str(first.path), "--", "true").returncode == 0
+    second = GitClient(tmp_path / "second")
+    second.git("pull", "-q", str(first.path), "main")
+    for tag in (("tag", "plain"), ("tag", "-a", "-m", "noted", "v1")):
+        second.git(*tag)
+        ended = stack.cli("launch", str(second.path), "--", "git", "describe", "--tags")
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout == second.git("describe", "--tags").decode()
+        shutil.rmtree(second.path / ".git/fairlead")
 
 
 def test_a_launchs_workspace_goes_by_force_only(stack: RunningStack, tmp_path: Path) -> None:

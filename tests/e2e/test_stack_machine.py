@@ -110,6 +110,7 @@ def test_the_doctor_names_every_ability(own_places: Places) -> None:
         "redis",
         "namespaces",
         "overlay",
+        "walls",
         "docker",
         "ports",
         "state",

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from chassis.errors import FairleadError
 from chassis.ids import derived_id, is_id
+from signalling.batch import Batch, BatchFailure, BatchOutcome, BatchState
 from signalling.execution import (
     Command,
     Execution,
@@ -16,9 +17,12 @@ from signalling.execution import (
     Exit,
     ExitReason,
     OutputFrame,
+    OutputGap,
     OutputRecord,
     OutputStream,
 )
+from signalling.file import FileOutcome, ReadFile
+from signalling.file_ports import SandboxFiles
 from signalling.gateway import Gateway
 from signalling.host import Host
 from signalling.launch import (
@@ -95,8 +99,8 @@ class FakeLaunches:
         command = request.command
         launch = replace(
             held_launch(launch_id),
-            project=request.source.project,
-            commit=request.source.commit,
+            project=request.source.project if request.source else "",
+            commit=request.source.commit if request.source else "",
             branch=request.workspace_branch,
             arguments=command.arguments if command else (),
         )
@@ -207,6 +211,7 @@ class FakeExecutions:
         self._executions: dict[tuple[str, str], Execution] = {}
         self.stdin = b""
         self.signals: list[int] = []
+        self.gap: OutputGap | None = None
 
     async def start(
         self, tenant: str, sandbox_id: str, command: Command, key: str | None
@@ -233,6 +238,8 @@ class FakeExecutions:
         for record in RECORDS:
             if record.sequence > after:
                 yield record
+        if self.gap is not None and self.gap.last_sequence > after:
+            yield self.gap
         yield EXIT
 
     async def write_stdin(
@@ -241,6 +248,24 @@ class FakeExecutions:
         await self.get(tenant, execution_id)
         self.stdin += content
         return len(self.stdin)
+
+    async def run_batch(
+        self, tenant: str, sandbox_id: str, batch: Batch, key: str | None
+    ) -> list[BatchOutcome]:
+        """Start each command; a file operation reads its own path."""
+        batch.check()
+        outcomes = []
+        for item in batch.items:
+            if isinstance(item, Command):
+                execution = await self.start(tenant, sandbox_id, item, key)
+                done = BatchOutcome(BatchState.SUCCEEDED, execution=execution, stdout=b"\x00")
+            elif isinstance(item, ReadFile):
+                done = BatchOutcome(BatchState.SUCCEEDED, file=FileOutcome(content=item.path))
+            else:
+                failure = BatchFailure("file_not_found", "There is no such file.", "Look again.")
+                done = BatchOutcome(BatchState.FAILED, failure=failure)
+            outcomes.append(done)
+        return outcomes
 
     async def signal(self, tenant: str, execution_id: str, signal: int) -> Execution:
         found = await self.get(tenant, execution_id)
@@ -328,6 +353,13 @@ class FakeMesh:
 
     async def gateways(self) -> Sequence[Gateway]:
         return [Gateway("gtw_" + "a" * 26, START, capacity=10, sessions=1, channels=2)]
+
+
+class NoFiles:
+    """No sandbox has files."""
+
+    async def of(self, tenant: str, sandbox_id: str) -> SandboxFiles:
+        raise SandboxNotFound(sandbox_id)
 
 
 class FakeCheck:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import grpc
 
 from fairlead.execution.v1 import execution_pb2, execution_pb2_grpc
 from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
-from signalling.execution_messages import from_command, to_execution, to_frame, to_timestamp
+from signalling.batch_messages import from_batch, to_outcome
+from signalling.execution_messages import from_command, to_execution, to_frame
+from signalling.gateway import Meeting
+from signalling.sandbox_messages import from_network, to_sandbox, to_view
+from signalling.sandbox_messages import from_order as from_sandbox_order
 from signalling.snapshot import Miss
 from signalling.snapshot_messages import from_source, from_tip, to_miss_reason, to_snapshot
+from signalling.terminal_messages import from_opening, from_size, from_typed, to_attached
 from signalling.workspace import Workspace
 from signalling.workspace_messages import from_fork, from_order, to_workspace
 from tests.fakes.mesh import HOST
@@ -172,66 +178,88 @@ class SandboxServer(
         made = await self._worker.create(
             HOST,
             tenant=request.tenant,
-            key=request.idempotency_key,
-            isolation=request.isolation,
-            lease=request.lease.ToTimedelta(),
+            order=replace(from_sandbox_order(request), launch_id=request.launch_id),
         )
-        return sandbox_pb2.CreateSandboxResponse(
-            sandbox=sandbox_pb2.Sandbox(sandbox_id=made.sandbox_id, isolation=made.isolation)
-        )
+        return sandbox_pb2.CreateSandboxResponse(sandbox=to_sandbox(made, request.tenant))
 
     async def GetSandbox(
         self, request: sandbox_pb2.GetSandboxRequest, context: object
     ) -> sandbox_pb2.GetSandboxResponse:
-        return sandbox_pb2.GetSandboxResponse(
-            sandbox=sandbox_pb2.Sandbox(sandbox_id=request.sandbox_id)
-        )
+        found = await self._worker.get(HOST, tenant=request.tenant, sandbox_id=request.sandbox_id)
+        return sandbox_pb2.GetSandboxResponse(sandbox=to_sandbox(found, request.tenant))
 
     async def ListSandboxes(
         self, request: sandbox_pb2.ListSandboxesRequest, context: object
     ) -> sandbox_pb2.ListSandboxesResponse:
-        held = self._worker.held.values()
+        found, more = await self._worker.list(
+            HOST, tenant=request.tenant, size=request.page_size, after=request.page_token
+        )
         return sandbox_pb2.ListSandboxesResponse(
-            sandboxes=[sandbox_pb2.Sandbox(sandbox_id=one.sandbox_id) for one in held]
+            sandboxes=[to_sandbox(each, request.tenant) for each in found],
+            next_page_token=found[-1].sandbox_id if more else "",
         )
 
     async def BindWorkspace(
         self, request: sandbox_pb2.BindWorkspaceRequest, context: object
     ) -> sandbox_pb2.BindWorkspaceResponse:
-        await self._worker.bind(
+        bound = await self._worker.bind(
             HOST,
             tenant=request.tenant,
             sandbox_id=request.sandbox_id,
             workspace_id=request.workspace_id,
         )
-        return sandbox_pb2.BindWorkspaceResponse()
+        return sandbox_pb2.BindWorkspaceResponse(sandbox=to_sandbox(bound, request.tenant))
 
     async def RenewSandbox(
         self, request: sandbox_pb2.RenewSandboxRequest, context: object
     ) -> sandbox_pb2.RenewSandboxResponse:
-        until = await self._worker.renew(
+        renewed = await self._worker.renew(
             HOST,
             tenant=request.tenant,
             sandbox_id=request.sandbox_id,
             lease=request.lease.ToTimedelta(),
         )
-        return sandbox_pb2.RenewSandboxResponse(
-            sandbox=sandbox_pb2.Sandbox(expires_at=to_timestamp(until))
+        return sandbox_pb2.RenewSandboxResponse(sandbox=to_sandbox(renewed, request.tenant))
+
+    async def SetNetworkPolicy(
+        self, request: sandbox_pb2.SetNetworkPolicyRequest, context: object
+    ) -> sandbox_pb2.SetNetworkPolicyResponse:
+        changed = await self._worker.set_network(
+            HOST,
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            network=from_network(request.network),
         )
+        return sandbox_pb2.SetNetworkPolicyResponse(sandbox=to_sandbox(changed, request.tenant))
+
+    async def GetNetwork(
+        self, request: sandbox_pb2.GetNetworkRequest, context: object
+    ) -> sandbox_pb2.GetNetworkResponse:
+        found = await self._worker.network(
+            HOST, tenant=request.tenant, sandbox_id=request.sandbox_id
+        )
+        return to_view(found)
 
     async def OpenPort(
         self, request: sandbox_pb2.OpenPortRequest, context: object
     ) -> sandbox_pb2.OpenPortResponse:
-        door = await self._worker.open_port(
-            HOST, tenant=request.tenant, sandbox_id=request.sandbox_id, port=request.port
+        await self._worker.open_port(
+            HOST,
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            port=request.port,
+            meeting=Meeting(request.address, request.ticket),
         )
-        return sandbox_pb2.OpenPortResponse(address=door.address, token=door.token)
+        return sandbox_pb2.OpenPortResponse()
 
     async def ReleaseSandbox(
         self, request: sandbox_pb2.ReleaseSandboxRequest, context: object
     ) -> sandbox_pb2.ReleaseSandboxResponse:
         released = await self._worker.release(
-            HOST, tenant=request.tenant, key=request.idempotency_key
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            sandbox_id=request.sandbox_id,
         )
         return sandbox_pb2.ReleaseSandboxResponse(released=released)
 
@@ -247,10 +275,25 @@ class SandboxServer(
         )
         return execution_pb2.StartExecutionResponse(execution=to_execution(execution))
 
+    async def RunExecution(
+        self, request: execution_pb2.RunExecutionRequest, context: object
+    ) -> AsyncIterator[execution_pb2.RunExecutionResponse]:
+        async with self._worker.run(
+            HOST,
+            tenant=request.start.tenant,
+            key=request.start.idempotency_key,
+            sandbox_id=request.start.sandbox_id,
+            command=from_command(request.start.command),
+            after=request.after_sequence,
+        ) as (execution, frames):
+            yield execution_pb2.RunExecutionResponse(frame=to_frame(execution))
+            async for frame in frames:
+                yield execution_pb2.RunExecutionResponse(frame=to_frame(frame))
+
     async def GetExecution(
         self, request: execution_pb2.GetExecutionRequest, context: object
     ) -> execution_pb2.GetExecutionResponse:
-        execution = await self._worker.get(
+        execution = await self._worker.execution(
             HOST, tenant=request.tenant, execution_id=request.execution_id
         )
         return execution_pb2.GetExecutionResponse(execution=to_execution(execution))
@@ -290,3 +333,42 @@ class SandboxServer(
             signal=request.signal,
         )
         return execution_pb2.SignalExecutionResponse(execution=to_execution(execution))
+
+    async def RunBatch(
+        self, request: execution_pb2.RunBatchRequest, context: object
+    ) -> execution_pb2.RunBatchResponse:
+        outcomes = await self._worker.run_batch(
+            HOST,
+            tenant=request.tenant,
+            key=request.idempotency_key,
+            sandbox_id=request.sandbox_id,
+            batch=from_batch(request),
+        )
+        return execution_pb2.RunBatchResponse(outcomes=map(to_outcome, outcomes))
+
+    async def ResizeExecution(
+        self, request: execution_pb2.ResizeExecutionRequest, context: object
+    ) -> execution_pb2.ResizeExecutionResponse:
+        execution = await self._worker.resize(
+            HOST,
+            tenant=request.tenant,
+            execution_id=request.execution_id,
+            size=from_size(request.size),
+        )
+        return execution_pb2.ResizeExecutionResponse(execution=to_execution(execution))
+
+    async def AttachTerminal(
+        self,
+        request_iterator: AsyncIterator[execution_pb2.AttachTerminalRequest],
+        context: object,
+    ) -> AsyncIterator[execution_pb2.AttachTerminalResponse]:
+        execution_id, opening = await from_opening(request_iterator)
+        async with self._worker.attach(
+            HOST,
+            tenant="",
+            execution_id=execution_id,
+            opening=opening,
+            typed=from_typed(request_iterator),
+        ) as frames:
+            async for frame in frames:
+                yield to_attached(frame)

@@ -1,7 +1,8 @@
 """An isolation without processes: programs are scripted by their first argument.
 
 `print TEXT…` writes its other arguments and exits with 0; `fail CODE` exits with a code; `wait`
-runs until it is signalled; `cat` copies standard input; `missing` and `plain` cannot be started.
+runs until it is signalled, `stubborn` until it is killed; `cat` copies standard input; `missing`
+and `plain` cannot be started.
 """
 
 from __future__ import annotations
@@ -9,23 +10,40 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal as signals
 import socket
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
+from chassis.clock import SystemClock
 from chassis.ids import is_id
-from sandbox_worker.errors import IsolationFailed, SandboxLost, WorkspaceNotFound
-from sandbox_worker.execution import Piece, ProgramEnd, Stream
+from sandbox_worker.brief_work import BriefWork
+from sandbox_worker.errors import FenceStale, IsolationFailed, SandboxLost, WorkspaceNotFound
+from sandbox_worker.execution import Piece, ProgramEnd, Stream, TerminalSize
 from sandbox_worker.execution_errors import (
     CommandNotExecutable,
     CommandNotFound,
     DirectoryNotFound,
     DirectoryOutside,
+    NotATerminal,
     StdinClosed,
 )
+from sandbox_worker.isolation.cgroups import Cgroups
 from sandbox_worker.isolation.working_directory import working_directory
-from sandbox_worker.ports import ProgramOrder, Tree
-from sandbox_worker.sandbox import Limits
+from sandbox_worker.ports import FileAgent, ProgramOrder, Tree
+from sandbox_worker.sandbox import (
+    NO_FENCE,
+    Fence,
+    Hold,
+    Limits,
+    NetworkMode,
+    NetworkPolicy,
+    Wall,
+)
+from tests.fakes.file_agents import LooseAgents
+
+WALLS = (Wall("script", stands=True), Wall("stone", stands=False, reason="it is a fake"))
 
 
 class ScriptedProgram:
@@ -35,7 +53,10 @@ class ScriptedProgram:
         self._pieces: list[Piece] = []
         self._end: ProgramEnd | None = None
         self._changed = asyncio.Event()
+        self._ended = asyncio.Event()
         self._stdin_open = order.stdin
+        self._size = order.terminal
+        self._stubborn = order.arguments[0] == "stubborn"
         self._copies = order.arguments[0] == "cat"
         self.signals: list[int] = []
         match order.arguments:
@@ -52,6 +73,9 @@ class ScriptedProgram:
     def end(self) -> ProgramEnd | None:
         return self._end
 
+    async def ended(self) -> None:
+        await self._ended.wait()
+
     def emit(self, content: bytes, stream: Stream = Stream.STDOUT) -> None:
         """Write output."""
         self._pieces.append(Piece(stream=stream, content=content, written_at=1))
@@ -61,6 +85,7 @@ class ScriptedProgram:
         """End, unless it has ended."""
         if self._end is None:
             self._end = end
+            self._ended.set()
             self._stdin_open = False
             self._changed.set()
 
@@ -84,8 +109,18 @@ class ScriptedProgram:
         if self._copies:
             self.on_end(ProgramEnd(code=0))
 
+    def resize(self, size: TerminalSize) -> None:
+        if self._size is None:
+            raise NotATerminal
+        self._size = size
+        self.emit(b"%d %d\r\n" % (size.rows, size.columns))
+
     async def signal(self, number: int) -> None:
         self.signals.append(number)
+        if number == 0:  # looks only (kill(2))
+            return
+        if self._stubborn and number != signals.SIGKILL:
+            return
         self.on_end(ProgramEnd(signal=number))
 
     async def expire(self, number: int) -> None:
@@ -102,9 +137,25 @@ class ScriptedEnclosure:
         self.limits = limits
         self.programs: dict[str, ScriptedProgram] = {}
         self.ports: dict[int, socket.socket] = {}
+        self.walls = WALLS
+        self.fence = NO_FENCE
+        self.held_for = 0.0
+        self.listener: socket.socket | None = None
+        self.connecting = asyncio.Event()
+        self.connecting.set()
+        self.listening = asyncio.Event()
+        self.listening.set()
         self._sandbox_id = sandbox_id
         self._directory = home
         self._gone = asyncio.Event()
+        self.agents = LooseAgents(root=home)
+
+    async def hold(self, fence: Fence, seconds: float) -> None:
+        if self._gone.is_set():
+            raise SandboxLost(self._sandbox_id)
+        if fence < self.fence:
+            raise FenceStale(self._sandbox_id)
+        self.fence, self.held_for = fence, seconds
 
     async def bind(self, workspace: Tree) -> None:
         self._directory = workspace.path
@@ -121,10 +172,24 @@ class ScriptedEnclosure:
         self.programs[order.execution_id] = program
         return program
 
+    async def files(self) -> FileAgent:
+        if self._gone.is_set():
+            raise SandboxLost(self._sandbox_id)
+        self.agents.root = self._directory
+        return await self.agents.files()
+
     async def connect(self, port: int) -> socket.socket | None:
         if self._gone.is_set():
             raise SandboxLost(self._sandbox_id)
+        await self.connecting.wait()
         return self.ports.pop(port, None)
+
+    async def listen(self) -> socket.socket:
+        if self._gone.is_set():
+            raise SandboxLost(self._sandbox_id)
+        await self.listening.wait()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        return self.listener
 
     async def gone(self) -> None:
         await self._gone.wait()
@@ -138,6 +203,7 @@ class ScriptedEnclosure:
     async def destroy(self) -> None:
         for program in self.programs.values():
             program.on_end(ProgramEnd())
+        self.agents.end()
         self._gone.set()
 
 
@@ -145,6 +211,8 @@ class ScriptedIsolation:
     """Makes scripted enclosures; `hold` makes every create wait, `fault` makes it fail."""
 
     name = "process"
+    walls = WALLS
+    networks: tuple[NetworkMode, ...] = (NetworkMode.HOST, NetworkMode.EGRESS)
 
     def __init__(self, *, home: Path) -> None:
         self.enclosures: dict[str, ScriptedEnclosure] = {}
@@ -155,11 +223,24 @@ class ScriptedIsolation:
         self.hold.set()
         self._home = home
 
-    async def enclose(self, sandbox_id: str, limits: Limits) -> ScriptedEnclosure:
+    async def enclose(
+        self,
+        sandbox_id: str,
+        limits: Limits,
+        network: NetworkPolicy,
+        *,
+        tenant: str,
+        workspace: Tree | None = None,
+        hold: Hold | None = None,
+    ) -> ScriptedEnclosure:
         await self.hold.wait()
         if self.fault:
             raise IsolationFailed("it is told to fail")
         enclosure = ScriptedEnclosure(sandbox_id=sandbox_id, limits=limits, home=self._home)
+        if workspace is not None:
+            await enclosure.bind(workspace)
+        if hold is not None:
+            await enclosure.hold(hold.fence, hold.seconds)
         self.enclosures[sandbox_id] = enclosure
         return enclosure
 
@@ -178,3 +259,8 @@ def _require_directory(root: Path, directory: str) -> None:
             raise WorkspaceNotFound(root.name) from None
         outside = error.errno == errno.EXDEV
         raise (DirectoryOutside if outside else DirectoryNotFound)(directory) from None
+
+
+def no_cgroups(executor: Executor) -> Cgroups:
+    """Return cgroups as on a machine that has none."""
+    return Cgroups(name="tests", epoch=1, work=BriefWork(executor=executor, clock=SystemClock()))

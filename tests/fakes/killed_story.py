@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.git_client import GitClient, listing, run_git
-from tests.fakes.mounted_layers import copy_out
+from tests.fakes.mounted_layers import copy_out, is_layered
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
 from tests.fakes.sudden_death import killed_at
 from workspace_provisioner.names import claims_of
@@ -90,7 +90,7 @@ class Story:
 
     def check_files(self, room: ProvisionerRoom, made: Workspace) -> None:
         path = room.layout.trees / made.workspace_id
-        if (room.layout.layers / made.workspace_id).exists():
+        if is_layered(room.layout, made.workspace_id):
             number = len(list(self.copies.iterdir()))
             path = copy_out(room.layout, made.workspace_id, self.copies / str(number))
         assert listing(path) == self.files[made.commit]

@@ -22,15 +22,17 @@ from signalling.launcher import Launcher
 from signalling.launches import Launches
 from signalling.placement import Placer
 from signalling.ports import Mesh
+from signalling.sandbox_keeper import SandboxKeeper
 from signalling.snapshot import Source
 from signalling.span_store_client import NoSpanStore
 from signalling.uploads import Uploads
+from signalling.workspace_keeper import WorkspaceKeeper
 from tests.fakes.faults import Faults
 from tests.fakes.launch_store import FakeLaunchStore
 from tests.fakes.mesh import HOST, FakeChannels, FakeDirectory, FakeHosts
 from tests.fakes.virtual_time import VirtualClock
 from tests.fakes.worker import FakeExecutions, FakeWorker
-from tests.fakes.workspaces import FakeWorkspaces
+from tests.fakes.workspaces import FakeWorkspaceDirectory, FakeWorkspaces
 
 COMMIT = "c" * 40
 OFFER = (
@@ -106,6 +108,27 @@ class Room:
             clock=clock,
             replica=replica,
         )
+        placement = Placer(hosts=world.hosts, directory=world.directory)
+        keeper = WorkspaceKeeper(
+            workspaces=world.workspaces,
+            directory=world.places,
+            placement=placement,
+            hosts=world.hosts,
+            uploads=self.uploads,
+            launches=self.launches,
+            own=self.runs.own,
+            id_key=b"key",
+        )
+        self.sandboxes = SandboxKeeper(
+            sandboxes=world.worker,
+            workspaces=keeper,
+            directory=world.places,
+            placement=placement,
+            hosts=world.hosts,
+            channels=world.channels,
+            own=self.runs.own,
+            id_key=b"key",
+        )
         self.launcher = Launcher(
             launches=self.launches,
             runs=self.runs,
@@ -118,7 +141,9 @@ class Room:
                 timings=timings,
                 clock=clock,
             ),
-            placement=Placer(hosts=world.hosts, directory=world.directory),
+            placement=placement,
+            workspaces=keeper,
+            hosts=world.hosts,
             spans=_Spans(),
             span_store=NoSpanStore(),
             timings=timings,
@@ -131,6 +156,7 @@ class Room:
             locations=store,
             hosts=world.hosts,
             executions=executions,
+            sandboxes=self.sandboxes,
             timings=timings,
         )
 
@@ -158,6 +184,7 @@ class World:
         self.store = FakeLaunchStore()
         self.hosts = FakeHosts(HOST)
         self.directory = FakeDirectory()
+        self.places = FakeWorkspaceDirectory(faults=self.faults)
         self.workspaces = FakeWorkspaces(faults=self.faults, known={COMMIT})
         self.worker = FakeWorker(faults=self.faults, clock=self.clock)
         self.channels = FakeChannels(faults=self.faults)

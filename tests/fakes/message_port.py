@@ -63,6 +63,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = bytearray()
+        self.queued = 0
         self.has_ended = False
         self.is_aborted = False
         self.is_closed = False
@@ -92,6 +93,9 @@ class Wire(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return self.queued
 
     def write_eof(self) -> None:
         self.has_ended = True

@@ -14,6 +14,11 @@ from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.trees.layer_files import read_layer
 
 
+def is_layered(layout: Layout, workspace_id: str) -> bool:
+    """Say whether a workspace is laid over a template, and not a directory of its own."""
+    return read_layer(layout.layers / workspace_id) is not None
+
+
 def run_inside(layout: Layout, workspace_id: str, script: str) -> bytes:
     """Run a shell script in a workspace; returns its output. Git has no configuration but the
     workspace's own.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox_worker.errors import StorageUnavailable, WorkspaceNotFound
-from sandbox_worker.execution import Execution, Exit, OutputRecord, Piece
+from sandbox_worker.execution import Execution, Exit, Gap, OnFull, OutputRecord, Piece
 from sandbox_worker.ports import KeptExecution, SandboxRecord, Tree
 
 
@@ -31,9 +31,13 @@ class MemoryRecords:
 
 
 class MemoryJournal:
-    """A journal in a list."""
+    """A journal in a list; `gap` stands before whatever a reader gets."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_full: OnFull = OnFull.DROP_OLDEST, most_bytes: int = 0) -> None:
+        self.on_full = on_full
+        self.most_bytes = most_bytes
+        self.readers = 0
+        self.gap: Gap | None = None
         self.records: list[OutputRecord] = []
         self.exit: Exit | None = None
         self.removed = False
@@ -44,7 +48,9 @@ class MemoryJournal:
     def last_sequence(self) -> int:
         return len(self.records)
 
-    async def append(self, pieces: Sequence[Piece]) -> None:
+    async def append(
+        self, pieces: Sequence[Piece], *, announce: Callable[[], None] = lambda: None
+    ) -> None:
         for piece in pieces:
             self.complete = self.complete and not self.full
             if self.complete:
@@ -57,6 +63,8 @@ class MemoryJournal:
                     )
                 )
 
+        announce()
+
     async def finish(self, exit_: Exit) -> bool:
         if self.full:
             return False
@@ -64,7 +72,14 @@ class MemoryJournal:
         self.exit = exit_
         return True
 
+    def retry(self) -> None:
+        """Nothing ever waits here."""
+
+    def unblock(self) -> None:
+        """Nothing ever waits here."""
+
     def reader(self, after: int) -> MemoryReader:
+        self.readers += 1
         return MemoryReader(journal=self, after=after)
 
     async def remove(self) -> None:
@@ -77,11 +92,18 @@ class MemoryReader:
     def __init__(self, *, journal: MemoryJournal, after: int) -> None:
         self._journal = journal
         self._after = after
+        self._passed = False
 
-    async def read(self) -> Sequence[OutputRecord]:
+    async def read(self) -> Sequence[OutputRecord] | Gap:
+        if (gap := self._journal.gap) is not None and not self._passed:
+            self._passed = True
+            return gap
         found = self._journal.records[self._after : self._after + 2]
         self._after += len(found)
         return found
+
+    def close(self) -> None:
+        self._journal.readers -= 1
 
 
 class MemoryJournals:
@@ -92,10 +114,12 @@ class MemoryJournals:
         self.kept = kept
         self.full = False
 
-    async def open(self, execution: Execution) -> MemoryJournal:
+    async def open(
+        self, execution: Execution, *, on_full: OnFull, most_bytes: int
+    ) -> MemoryJournal:
         if self.full:
             raise StorageUnavailable
-        journal = MemoryJournal()
+        journal = MemoryJournal(on_full=on_full, most_bytes=most_bytes)
         self.journals[execution.execution_id] = journal
         return journal
 

@@ -145,7 +145,7 @@ def _application(script: Script) -> Starlette:
             return Response(found.content, found.status, media_type="application/json")
         return StreamingResponse(_stream(found), found.status, media_type="application/x-ndjson")
 
-    methods = ["GET", "POST", "DELETE"]
+    methods = ["GET", "POST", "PUT", "DELETE"]
     return Starlette(routes=[Route("/{path:path}", answer, methods=methods)])
 
 

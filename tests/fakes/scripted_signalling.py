@@ -15,16 +15,16 @@ import grpc
 from chassis.ids import random_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
-from tests.fakes.port_door import PortDoorFake
+from tests.fakes.port_worker import PortWorkerFake
 
 _Context = grpc.aio.ServicerContext[pb.SynchronizeRequest, pb.SynchronizeResponse]
 
 
 class ScriptedSignalling(rpc.GatewayServiceServicer):
-    """Wants what `wanted` says; grants ports at `door`, or refuses those in `refusals`."""
+    """Wants what `wanted` says; has `worker` bring ports, or refuses those in `refusals`."""
 
-    def __init__(self, *, door: PortDoorFake) -> None:
-        self.door = door
+    def __init__(self, *, worker: PortWorkerFake) -> None:
+        self.worker = worker
         self.wanted: dict[str, pb.SessionWanted] = {}
         self.refusals: dict[int, pb.Refusal] = {}
         self.hellos: list[pb.Hello] = []
@@ -32,7 +32,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         self.answers: dict[str, pb.SessionAnswered] = {}
         self.changes: list[pb.SessionChanged] = []
         self.ports: list[pb.PortWanted] = []
-        self.expiry = timedelta(seconds=20)
+        self.expiry = timedelta(seconds=60)
         self.traceparent = ""
         self.is_away = False
         self._changed = asyncio.Condition()
@@ -70,6 +70,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         requests: AsyncIterator[pb.SynchronizeRequest],
         orders: asyncio.Queue[pb.SynchronizeResponse | None],
     ) -> None:
+        bringing: set[asyncio.Task[None]] = set()
         async for request in requests:
             match request.WhichOneof("message"):
                 case "heartbeat":
@@ -80,23 +81,28 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
                     self.changes.append(request.changed)
                 case "port_wanted":
                     self.ports.append(request.port_wanted)
-                    orders.put_nowait(
-                        pb.SynchronizeResponse(port_granted=self._grant(request.port_wanted))
-                    )
+                    task = asyncio.create_task(self._grant(request.port_wanted, orders))
+                    bringing.add(task)
+                    task.add_done_callback(bringing.discard)
             await self._tell()
         orders.put_nowait(None)
 
-    def _grant(self, wanted: pb.PortWanted) -> pb.PortGranted:
-        if refusal := self.refusals.get(wanted.port):
-            return pb.PortGranted(request_id=wanted.request_id, refusal=refusal)
-        door = pb.PortDoor(address=self.door.address, token=self.door.token(wanted.port))
-        return pb.PortGranted(request_id=wanted.request_id, door=door)
+    async def _grant(
+        self, wanted: pb.PortWanted, orders: asyncio.Queue[pb.SynchronizeResponse | None]
+    ) -> None:
+        refusal = self.refusals.get(wanted.port)
+        if refusal is None:
+            address = self.hellos[-1].workers_address
+            if not await self.worker.bring(address, wanted.ticket, wanted.port):
+                refusal = pb.Refusal(reason="port_refused", message="Nothing listens.")
+        granted = pb.PortGranted(request_id=wanted.request_id, refusal=refusal)
+        orders.put_nowait(pb.SynchronizeResponse(port_granted=granted))
 
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, fact: Callable[[], bool], seconds: float = 15.0) -> None:
+    async def until(self, fact: Callable[[], bool], seconds: float = 60.0) -> None:
         """Wait until `fact` holds, looking whenever a gateway said something."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(fact)
@@ -147,9 +153,11 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
 
 
 @asynccontextmanager
-async def serve_signalling(door: PortDoorFake, address: str) -> AsyncIterator[ScriptedSignalling]:
+async def serve_signalling(
+    worker: PortWorkerFake, address: str
+) -> AsyncIterator[ScriptedSignalling]:
     """Serve scripted signalling at `address`, such as `unix:/path`."""
-    signalling = ScriptedSignalling(door=door)
+    signalling = ScriptedSignalling(worker=worker)
     server = grpc.aio.server()
     rpc.add_GatewayServiceServicer_to_server(signalling, server)
     server.add_insecure_port(address)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from signalling.gateway import Gateway
+from signalling.gateway import Gateway, Meeting
 from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import LaunchNotFound
 from signalling.session import Session
-from signalling.snapshot import PortDoor
+from signalling.session_ports import Reached
 from tests.fakes.clock import START, FakeClock
 
 
@@ -72,7 +72,7 @@ class FakeReachedLaunches:
 
     def __init__(self) -> None:
         self._launches: dict[tuple[str, str], Launch] = {}
-        self.opened: list[tuple[str, int]] = []
+        self.opened: list[tuple[str, int, Meeting]] = []
 
     def put(self, tenant: str, launch: Launch) -> None:
         self._launches[tenant, launch.launch_id] = launch
@@ -83,10 +83,14 @@ class FakeReachedLaunches:
             raise LaunchNotFound(launch_id)
         return launch
 
-    async def open_port(self, tenant: str, launch_id: str, port: int) -> PortDoor:
+    async def reached(self, tenant: str, launch_id: str) -> Reached:
+        launch = await self.get(tenant, launch_id)
+        has_both = bool(launch.workspace_id and launch.sandbox_id)
+        return Reached(has_sandbox=has_both, is_over=launch.released_at is not None)
+
+    async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
         await self.get(tenant, launch_id)
-        self.opened.append((launch_id, port))
-        return PortDoor(address="unix:/door", token=bytes(32))
+        self.opened.append((launch_id, port, meeting))
 
 
 def held_launch(launch_id: str = "lch_" + "a" * 26) -> Launch:
@@ -135,3 +139,4 @@ OFFER = "\r\n".join(
     ]
 )
 ANSWER = OFFER.replace("a=setup:actpass", "a=setup:active")
+MEETING = Meeting(address="unix:/relay", ticket=bytes(32))

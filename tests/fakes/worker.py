@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import builtins
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 from chassis.clock import Clock
-from chassis.errors import FailedPrecondition, NotFound, OutOfRange, Unavailable
+from chassis.errors import AlreadyExists, FailedPrecondition, NotFound
 from chassis.ids import derived_id
+from signalling.batch import Batch, BatchOutcome, BatchState
 from signalling.execution import (
     Command,
     Execution,
@@ -20,27 +22,31 @@ from signalling.execution import (
     OutputFrame,
     OutputRecord,
     OutputStream,
+    TerminalSize,
 )
+from signalling.file import FileOutcome
+from signalling.gateway import Meeting
 from signalling.host import Host
-from signalling.snapshot import PortDoor, Sandbox
+from signalling.sandbox import (
+    Fence,
+    NetworkDecision,
+    NetworkMode,
+    NetworkPolicy,
+    NetworkView,
+    Sandbox,
+    SandboxOrder,
+    SandboxState,
+    Wall,
+)
+from signalling.terminal import (
+    TerminalAccepted,
+    TerminalFrame,
+    TerminalOpening,
+    TerminalSnapshot,
+    Typed,
+)
 from tests.fakes.faults import Faults
-
-
-@dataclass
-class Program:
-    """One execution of the fake worker."""
-
-    execution: Execution
-    tenant: str
-    command: Command
-    records: list[OutputRecord] = field(default_factory=list)
-    dropped: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def announce(self) -> None:
-        """Wake whoever watches."""
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+from tests.fakes.program import Program
 
 
 class FakeWorker:
@@ -53,44 +59,107 @@ class FakeWorker:
         self.released: set[tuple[str, str]] = set()
         self.bound: dict[str, str] = {}
         self.leases: dict[str, timedelta] = {}
+        self.opened: list[tuple[str, int, Meeting]] = []
+        self.orders: dict[tuple[str, str], SandboxOrder] = {}
         self.programs: dict[str, Program] = {}
         self.by_key: dict[tuple[str, str], str] = {}
         self.script: Callable[[FakeWorker, str], None] | None = None
-        self.cut = asyncio.Event()
-        self.watching = 0
+        self.cut, self.watching = asyncio.Event(), 0
+        self.sizes: list[TerminalSize] = []
+        self.decisions: dict[str, list[NetworkDecision]] = {}
 
-    async def create(
-        self, host: Host, *, tenant: str, key: str, isolation: str, lease: timedelta
-    ) -> Sandbox:
+    async def create(self, host: Host, *, tenant: str, order: SandboxOrder) -> Sandbox:
         await self.faults.at("sandboxes.create:before")
-        if (tenant, key) in self.released:
+        if (tenant, order.key) in self.released:
             raise FailedPrecondition("It was given back.", reason="sandbox_released")
-        made = Sandbox(derived_id("sbx", tenant, key, key=b""), isolation or "process")
-        self.held[tenant, key] = made
+        known = self.orders.setdefault((tenant, order.key), order)
+        if known != order:
+            raise AlreadyExists("The key was used.", reason="idempotency_conflict")
+        if (tenant, order.key) in self.held:
+            return self.held[tenant, order.key]
+        lease = order.lease or timedelta(minutes=30)
+        made = Sandbox(
+            sandbox_id=derived_id("sbx", host.host_id, tenant, order.key, key=b""),
+            state=SandboxState.PROVISIONED,
+            isolation=order.isolation or "process",
+            limits=order.limits,
+            network=order.network or NetworkPolicy(NetworkMode.HOST),
+            profile=order.profile or "default",
+            walls=(Wall("script", stands=True), Wall("stone", stands=False, reason="a fake")),
+            host_id=host.host_id,
+            workspace_id=order.workspace_id,
+            launch_id=order.launch_id,
+            fence=Fence(1, len(self.orders)),
+            created_at=self.clock.now(),
+            expires_at=self.clock.now() + lease,
+        )
+        self.held[tenant, order.key] = made
         self.leases[made.sandbox_id] = lease
         await self.faults.at("sandboxes.create:after")
         return made
 
-    async def bind(self, host: Host, *, tenant: str, sandbox_id: str, workspace_id: str) -> None:
+    async def bind(self, host: Host, *, tenant: str, sandbox_id: str, workspace_id: str) -> Sandbox:
         await self.faults.at("sandboxes.bind:before")
         self._sandbox(sandbox_id)
         self.bound[sandbox_id] = workspace_id
+        bound = self._change(sandbox_id, workspace_id=workspace_id)
         await self.faults.at("sandboxes.bind:after")
+        return bound
 
-    async def renew(
-        self, host: Host, *, tenant: str, sandbox_id: str, lease: timedelta
-    ) -> datetime:
+    async def get(self, host: Host, *, tenant: str, sandbox_id: str) -> Sandbox:
+        await self.faults.at("sandboxes.get:before")
+        for (owner, _), found in self.held.items():
+            if (owner, found.sandbox_id, found.host_id) == (tenant, sandbox_id, host.host_id):
+                return found
+        raise NotFound("There is no such sandbox on this host.", reason="sandbox_not_found")
+
+    async def list(
+        self, host: Host, *, tenant: str, size: int, after: str
+    ) -> tuple[Sequence[Sandbox], bool]:
+        await self.faults.at("sandboxes.list:before")
+        found = sorted(
+            (
+                each
+                for (owner, _), each in self.held.items()
+                if owner == tenant and each.host_id == host.host_id and each.sandbox_id > after
+            ),
+            key=lambda each: each.sandbox_id,
+        )
+        return found[:size], len(found) > size
+
+    async def renew(self, host: Host, *, tenant: str, sandbox_id: str, lease: timedelta) -> Sandbox:
         await self.faults.at("sandboxes.renew:before")
         self._sandbox(sandbox_id)
         self.leases[sandbox_id] = lease
-        return self.clock.now() + lease
+        return self._change(sandbox_id, expires_at=self.clock.now() + lease)
 
-    async def open_port(self, host: Host, *, tenant: str, sandbox_id: str, port: int) -> PortDoor:
+    async def set_network(
+        self, host: Host, *, tenant: str, sandbox_id: str, network: NetworkPolicy
+    ) -> Sandbox:
+        before = await self.get(host, tenant=tenant, sandbox_id=sandbox_id)
+        for entry in network.allow:
+            decision = NetworkDecision(self.clock.now(), entry, 443, "", "allowed")
+            self.decisions.setdefault(before.sandbox_id, []).append(decision)
+        return self._change(sandbox_id, network=network)
+
+    async def network(self, host: Host, *, tenant: str, sandbox_id: str) -> NetworkView:
+        found = await self.get(host, tenant=tenant, sandbox_id=sandbox_id)
+        assert found.network is not None
+        return NetworkView(found.network, tuple(self.decisions.get(sandbox_id, ())))
+
+    async def open_port(
+        self, host: Host, *, tenant: str, sandbox_id: str, port: int, meeting: Meeting
+    ) -> None:
         self._sandbox(sandbox_id)
-        return PortDoor(f"unix:/door-{port}", b"t" * 32)
+        self.opened.append((sandbox_id, port, meeting))
 
-    async def release(self, host: Host, *, tenant: str, key: str) -> bool:
+    async def release(
+        self, host: Host, *, tenant: str, key: str = "", sandbox_id: str = ""
+    ) -> bool:
         await self.faults.at("sandboxes.release:before")
+        for (owner, made_by), found in self.held.items():
+            if sandbox_id and (owner, found.sandbox_id) == (tenant, sandbox_id):
+                key = made_by
         self.released.add((tenant, key))
         made = self.held.pop((tenant, key), None)
         if made is not None:
@@ -125,7 +194,29 @@ class FakeWorker:
         await self.faults.at("executions.start:after")
         return self.programs[execution_id].execution
 
-    async def get(self, host: Host, *, tenant: str, execution_id: str) -> Execution:
+    @asynccontextmanager
+    async def run(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, command: Command, after: int
+    ) -> AsyncIterator[tuple[Execution, AsyncIterator[OutputFrame]]]:
+        cut = self.cut
+        execution = await self.start(
+            host, tenant=tenant, key=key, sandbox_id=sandbox_id, command=command
+        )
+        frames = self._watched(execution.execution_id, after, cut)
+        await anext(frames)
+
+        async def rest() -> AsyncIterator[OutputFrame]:
+            await self.faults.at("executions.run:after")
+            async for frame in frames:
+                yield frame
+
+        self.watching += 1
+        try:
+            yield execution, rest()
+        finally:
+            self.watching -= 1
+
+    async def execution(self, host: Host, *, tenant: str, execution_id: str) -> Execution:
         await self.faults.at("executions.get:before")
         return self._program(execution_id).execution
 
@@ -136,37 +227,16 @@ class FakeWorker:
         await self.faults.at("executions.watch:before")
         self.watching += 1
         try:
-            yield self._frames(execution_id, after, self.cut)
+            yield self._watched(execution_id, after, self.cut)
         finally:
             self.watching -= 1
 
-    async def _frames(
+    async def _watched(
         self, execution_id: str, after: int, cut: asyncio.Event
     ) -> AsyncIterator[OutputFrame]:
         program = self._program(execution_id)
-        yield program.execution
-        if 0 < after < program.dropped:
-            raise OutOfRange("It was dropped.", reason="cursor_gone")
-        while True:
-            changed, exit_ = program.changed, program.execution.exit
-            ahead = [record for record in program.records if record.sequence > after]
-            for record in ahead:
-                await self.faults.at("executions.watch:record")
-                yield record
-                after = record.sequence
-            if ahead:
-                continue
-            if exit_ is not None:
-                yield exit_
-                return
-            waits = [asyncio.ensure_future(changed.wait()), asyncio.ensure_future(cut.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-            if cut.is_set():
-                raise Unavailable("The stream broke.", reason="sandbox_worker_unavailable")
+        async for frame in program.frames(after, cut=cut, faults=self.faults):
+            yield frame
 
     async def write_stdin(
         self,
@@ -181,9 +251,71 @@ class FakeWorker:
         self._program(execution_id)
         return offset + len(content)
 
+    async def run_batch(
+        self, host: Host, *, tenant: str, key: str, sandbox_id: str, batch: Batch
+    ) -> Sequence[BatchOutcome]:
+        """Start each command, and let what the script says become of it."""
+        outcomes: builtins.list[BatchOutcome] = []
+        for index, item in enumerate(batch.items):
+            if not isinstance(item, Command):
+                outcomes.append(BatchOutcome(BatchState.SUCCEEDED, file=FileOutcome()))
+                continue
+            execution = await self.start(
+                host, tenant=tenant, key=f"{key}/{index}", sandbox_id=sandbox_id, command=item
+            )
+            exit_ = execution.exit
+            well = exit_ is not None and exit_.code == 0
+            records = self.programs[execution.execution_id].records
+            outcomes.append(
+                BatchOutcome(
+                    BatchState.SUCCEEDED if well else BatchState.FAILED,
+                    execution=execution,
+                    stdout=b"".join(record.content for record in records),
+                )
+            )
+        return outcomes
+
     async def signal(self, host: Host, *, tenant: str, execution_id: str, signal: int) -> Execution:
         self.finish(execution_id, reason=ExitReason.SIGNALLED, code=None, signal=signal)
         return self._program(execution_id).execution
+
+    async def resize(
+        self, host: Host, *, tenant: str, execution_id: str, size: TerminalSize
+    ) -> Execution:
+        self.sizes.append(size)
+        return self._program(execution_id).execution
+
+    @asynccontextmanager
+    async def attach(
+        self,
+        host: Host,
+        *,
+        tenant: str,
+        execution_id: str,
+        opening: TerminalOpening,
+        typed: AsyncIterator[Typed],
+    ) -> AsyncIterator[AsyncIterator[TerminalFrame]]:
+        """Echo what is typed; `exit` ends it."""
+        await self.faults.at("executions.attach:before")
+        yield self._echoed(execution_id, typed)
+
+    async def _echoed(
+        self, execution_id: str, typed: AsyncIterator[Typed]
+    ) -> AsyncIterator[TerminalFrame]:
+        program = self._program(execution_id)
+        yield TerminalSnapshot(program.execution, 0, False)
+        async for piece in typed:
+            if isinstance(piece, TerminalSize):
+                self.sizes.append(piece)
+                continue
+            self.write(execution_id, piece.content)
+            yield program.records[-1]
+            yield TerminalAccepted(piece.offset + len(piece.content))
+            if piece.content == b"exit":
+                self.finish(execution_id)
+                if program.execution.exit is not None:
+                    yield program.execution.exit
+                return
 
     def cut_streams(self) -> None:
         """Break every open stream."""
@@ -218,15 +350,21 @@ class FakeWorker:
         )
         program.announce()
 
+    def _change(self, sandbox_id: str, **fields: object) -> Sandbox:
+        for key, found in self.held.items():
+            if found.sandbox_id == sandbox_id:
+                self.held[key] = changed = replace(found, **fields)  # type: ignore[arg-type]
+                return changed
+        raise NotFound("There is no such sandbox.", reason="sandbox_not_found")
+
     def _sandbox(self, sandbox_id: str) -> None:
         if all(made.sandbox_id != sandbox_id for made in self.held.values()):
             raise NotFound("There is no such sandbox.", reason="sandbox_not_found")
 
     def _program(self, execution_id: str) -> Program:
-        program = self.programs.get(execution_id)
-        if program is None:
+        if execution_id not in self.programs:
             raise NotFound("There is no such execution.", reason="execution_not_found")
-        return program
+        return self.programs[execution_id]
 
 
 class FakeExecutions:
@@ -234,7 +372,11 @@ class FakeExecutions:
 
     def __init__(self, *, worker: FakeWorker) -> None:
         self.start = worker.start
-        self.get = worker.get
+        self.run = worker.run
+        self.get = worker.execution
         self.watch = worker.watch
         self.write_stdin = worker.write_stdin
         self.signal = worker.signal
+        self.resize = worker.resize
+        self.attach = worker.attach
+        self.run_batch = worker.run_batch

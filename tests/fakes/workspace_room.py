@@ -44,7 +44,8 @@ class WorkspaceRoom:
         self._owned: set[asyncio.Future[None]] = set()
         self.keeper = self.replica()
 
-    def _own(self, work: Coroutine[object, object, None]) -> None:
+    def own(self, work: Coroutine[object, object, None]) -> None:
+        """Run what nobody waits for."""
         task = asyncio.ensure_future(work)
         self._owned.add(task)
         task.add_done_callback(self._owned.discard)
@@ -67,7 +68,7 @@ class WorkspaceRoom:
             hosts=self.hosts,
             uploads=self.uploads,
             launches=self,
-            own=self._own,
+            own=self.own,
             id_key=b"key",
         )
 

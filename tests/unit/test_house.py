@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CODE_FOLDERS = ("services", "sdk", "tunnel", "scripts", "tests", "benchmarks", "loadtests")
-OWN_NAMES = ("services", "sdk", "tunnel", "scripts", "benchmarks", "loadtests")
+CODE_FOLDERS = (
+    "services", "membrane", "sdk", "tunnel", "walls", "scripts", "tests", "benchmarks", "loadtests",
+)  # fmt: skip
+OWN_NAMES = tuple(folder for folder in CODE_FOLDERS if folder != "tests")
 ROOMS = ("signalling", "relay_gateway", "workspace_provisioner", "sandbox_worker")
 FURNITURE = (
     "README.md",

@@ -2,7 +2,7 @@
 
 The protocol is `fairlead.bytes.v1`. A WebRTC data channel with label `tcp:<port>`, that protocol,
 ordered and reliable, is one TCP connection. The side that creates it is the *opener* (a client),
-the other one the *acceptor* (a gateway).
+the other one the *acceptor* (a worker).
 
     message              from        meaning
     binary, 1..65536 B   both        the next bytes of the stream
@@ -104,6 +104,14 @@ class Misuse(RuntimeError):
     """This side asked for what the protocol does not allow: a fault of the program."""
 
 
+def reset_message(reason: str, message: str) -> str:
+    """Return the message that ends a stream; the sentence is cut after 256 characters."""
+    if not _REASON.fullmatch(reason):
+        raise Misuse("a reason is lower snake case")
+    text = json.dumps({"reason": reason, "message": message[:256]}, ensure_ascii=True)
+    return f"reset {text}"
+
+
 class ByteChannel:
     """The state of one end; send what `take_outgoing` returns, in that order."""
 
@@ -188,11 +196,9 @@ class ByteChannel:
         """End the stream at once and tell the peer; nothing happens once it is over."""
         if self._over:
             return
-        if not _REASON.fullmatch(reason):
-            raise Misuse("a reason is lower snake case")
+        text = reset_message(reason, message)
         self._over = Over(reason, message)
-        text = json.dumps({"reason": reason, "message": message[:256]}, ensure_ascii=True)
-        self._outgoing.append(f"reset {text}")
+        self._outgoing.append(text)
 
     def receive(self, message: Message) -> Event | None:
         """Take a message of the peer and return what it means to this side; see the table above."""

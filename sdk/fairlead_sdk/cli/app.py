@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TAKES_COMMAND = ("launch", "exec")
+_TAKES_COMMAND = ("launch", "exec", "shell")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

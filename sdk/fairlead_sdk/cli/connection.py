@@ -1,13 +1,14 @@
-"""The client of a command, and launches by the beginning of their id."""
+"""Launches and sandboxes by the beginning of their id."""
 
 from __future__ import annotations
 
 import re
 
-from fairlead_sdk.errors import InvalidArgument, LaunchNotFound
+from fairlead_sdk.errors import InvalidArgument, LaunchNotFound, LaunchNotHeld, SandboxNotFound
 from fairlead_sdk.fairlead import AsyncFairlead
 from fairlead_sdk.records import LaunchRecord
 
+_WHOLE_SANDBOX_ID = re.compile(r"sbx_[a-z2-7]{26}")
 _WHOLE_ID = re.compile(r"lch_[a-z2-7]{26}")
 _SEARCHED = 1000
 
@@ -32,3 +33,39 @@ async def find_launch(client: AsyncFairlead, text: str) -> LaunchRecord:
             remedy="fairlead ps --all",
         )
     return found[0]
+
+
+async def find_sandbox(client: AsyncFairlead, text: str) -> str:
+    """Find the id of the sandbox that is `text` or begins with it, with or without `sbx_`."""
+    if _WHOLE_SANDBOX_ID.fullmatch(text):
+        return text
+    prefix = text if text.startswith("sbx_") else f"sbx_{text}"
+    listed = await client.sandboxes.list(limit=_SEARCHED) if text else ()
+    found = [each.sandbox_id for each in listed if each.sandbox_id.startswith(prefix)]
+    if len(found) > 1:
+        raise InvalidArgument(
+            f"{len(found)} sandboxes begin with {text}.",
+            reason="sandbox_ambiguous",
+            remedy="Give more of the id: fairlead sandbox ls",
+        )
+    if not found:
+        raise SandboxNotFound(
+            f"No sandbox begins with {text!r}.",
+            reason="sandbox_not_found",
+            remedy="fairlead sandbox ls",
+        )
+    return found[0]
+
+
+async def find_sandbox_of(client: AsyncFairlead, text: str) -> str:
+    """Find the id of the sandbox of a launch that is held, or of one that is named itself."""
+    if text.startswith("sbx_"):
+        return await find_sandbox(client, text)
+    record = await find_launch(client, text)
+    if not record.is_held:
+        raise LaunchNotHeld(
+            f"{record.launch_id} holds no sandbox (any more): it is {record.state}.",
+            reason="launch_not_held",
+            remedy="Launch with --keep, or without a command, and use that one.",
+        )
+    return record.sandbox_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from fairlead_sdk.records import Exit, Failure
+from fairlead_sdk.records import Exit, Failure, OutputGap
 from fairlead_sdk.repository import Repository
 
 _NO_DIRECTORY = frozenset({"directory_not_found", "directory_invalid"})
@@ -23,6 +23,11 @@ def explained(failure: Failure, repository: Repository, *, from_: str) -> Failur
     )
 
 
+def gap_of(gap: OutputGap) -> str:
+    """Say how much of the output is missing."""
+    return f"{gap.size:,} bytes of output are missing here: more was written than is kept."
+
+
 def ending_of(exit_: Exit) -> str:
     """Say what the exit status alone does not; empty for an ordinary end and for Ctrl-C."""
     match exit_.reason:
@@ -35,6 +40,12 @@ def ending_of(exit_: Exit) -> str:
                 return f"the command was ended by {signal.Signals(exit_.signal).name}."
             except ValueError:
                 return f"the command was ended by signal {exit_.signal}."
+        case "out_of_memory":
+            return "the command was killed: the sandbox's memory was used up."
+        case "limit_pids":
+            return "the command was ended: the sandbox's processes were used up."
+        case "limit_disk":
+            return "the command was killed: the sandbox wrote more than it may."
         case "released":
             return "the sandbox was released while the command ran."
         case "host_lost":

@@ -1,4 +1,4 @@
-"""`fairlead exec`: one more command in a launch that is held."""
+"""`fairlead exec`: one more command in a launch that is held, or in a sandbox."""
 
 from __future__ import annotations
 
@@ -8,79 +8,140 @@ import signal
 import stat
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead_sdk.cli.running import OUR_FAULT, Interrupts, run
+from fairlead_sdk.cli.running import HUNG_UP, OUR_FAULT, Interrupts, run
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
+from fairlead_sdk.errors import FairleadError
 
 if TYPE_CHECKING:
+    from fairlead_sdk.executions import OutputFrame
     from fairlead_sdk.fairlead import AsyncFairlead
+    from fairlead_sdk.records import ExecutionRecord, Exit
 
 _STDIN = 0
 _PIECE_BYTES = 128 * 1024
 
 
-def execute(launch: str, command: Sequence[str], *, directory: str, is_json: bool) -> int:
-    """Run the command, pass its streams through and give its exit status."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecChoices:
+    """What was chosen on the command line."""
+
+    target: str
+    command: Sequence[str]
+    directory: str
+    timeout: float | None
+    detach: bool
+
+
+def execute(choices: ExecChoices, *, is_json: bool) -> int:
+    """Run the command, pass its streams through and give its exit status; or leave it to itself."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch
-        from fairlead_sdk.errors import LaunchNotHeld
+        from fairlead_sdk.cli.connection import find_sandbox_of
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.launches import Command
 
         async with AsyncFairlead() as client:
-            record = await find_launch(client, launch)
-            if not record.is_held:
-                raise LaunchNotHeld(
-                    f"{record.launch_id} holds no sandbox (any more): it is {record.state}.",
-                    reason="launch_not_held",
-                    remedy="Launch with --keep, or without a command, and exec into that.",
-                )
-            has_stdin = _has_stdin()
-            execution = await client.executions.start(
-                record.sandbox_id,
-                Command(arguments=command, directory=directory, stdin=has_stdin),
+            sandbox_id = await find_sandbox_of(client, choices.target)
+            has_stdin = not choices.detach and _has_stdin()
+            started = await client.executions.start(
+                sandbox_id,
+                Command(
+                    arguments=choices.command,
+                    directory=choices.directory,
+                    stdin=has_stdin,
+                    timeout=choices.timeout,
+                    on_full="drop_oldest" if choices.detach else "block",
+                ),
             )
-            tasks: set[asyncio.Future[object]] = set()
-
-            def interrupt() -> None:
-                sending = client.executions.signal(execution.execution_id, signal.SIGINT)
-                tasks.add(asyncio.ensure_future(sending))
-
-            interrupts.instead = interrupt
-            if has_stdin:
-                feeding = client.executions.feed_stdin(execution.execution_id, _stdin())
-                tasks.add(asyncio.ensure_future(feeding))
-            try:
-                return await _follow(client, execution.execution_id, terminal)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            if choices.detach:
+                await _tell_started(terminal, started)
+                return 0
+            return await _attended(client, started.execution_id, terminal, interrupts, has_stdin)
 
     return run(work, is_json=is_json)
 
 
-async def _follow(client: AsyncFairlead, execution_id: str, terminal: Terminal) -> int:
-    from fairlead_sdk.cli.endings import ending_of
-    from fairlead_sdk.records import Exit, OutputRecord
+async def _tell_started(terminal: Terminal, started: ExecutionRecord) -> None:
+    if terminal.is_json:
+        await terminal.document(started.document)
+        return
+    await terminal.text(started.execution_id)
+    terminal.say("it goes on; next:")
+    for verb in ("logs -f", "kill"):
+        terminal.line(f"  fairlead {verb} {started.execution_id}")
 
+
+async def _attended(
+    client: AsyncFairlead,
+    execution_id: str,
+    terminal: Terminal,
+    interrupts: Interrupts,
+    has_stdin: bool,
+) -> int:
+    """Pass its streams through; whoever leaves hears where it goes on."""
+    tasks: set[asyncio.Future[object]] = set()
+
+    def interrupt() -> None:
+        sending = client.executions.signal(execution_id, signal.SIGINT)
+        tasks.add(asyncio.ensure_future(sending))
+
+    def left() -> None:
+        terminal.say(f"left; the command goes on: fairlead logs -f {execution_id}")
+
+    interrupts.instead, interrupts.at_once = interrupt, left
+    if has_stdin:
+        feeding = client.executions.feed_stdin(execution_id, _stdin())
+        tasks.add(asyncio.ensure_future(feeding))
+    try:
+        return await _follow(client, execution_id, terminal)
+    except BrokenPipeError:
+        # As a pipe would tell it; a command that does not heed it goes on.
+        with suppress(FairleadError):
+            await client.executions.signal(execution_id, signal.SIGPIPE)
+        raise
+    except asyncio.CancelledError:
+        if interrupts.status != HUNG_UP:
+            left()
+        raise
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _follow(client: AsyncFairlead, execution_id: str, terminal: Terminal) -> int:
     async with aclosing(client.executions.output(execution_id)) as frames:
         async for frame in frames:
-            if terminal.is_json:
-                await terminal.document(frame.document)
-            match frame.content:
-                case OutputRecord(stream=stream, content=content) if not terminal.is_json:
-                    await terminal.output(STDERR if stream == "stderr" else STDOUT, content)
-                case Exit() as exit_:
-                    await terminal.raw.drain()
-                    sentence = ending_of(exit_)
-                    if sentence:
-                        terminal.say(sentence)
-                    return exit_.exit_code
+            ended = await show_frame(terminal, frame)
+            if ended is not None:
+                return ended.exit_code
     return OUR_FAULT
+
+
+async def show_frame(terminal: Terminal, frame: OutputFrame) -> Exit | None:
+    """Show one frame of an execution's output; gives the exit when it is that."""
+    from fairlead_sdk.cli.endings import ending_of, gap_of
+    from fairlead_sdk.records import Exit, OutputGap, OutputRecord
+
+    if terminal.is_json:
+        await terminal.document(frame.document)
+    match frame.content:
+        case OutputRecord(stream=stream, content=content) if not terminal.is_json:
+            await terminal.output(STDERR if stream == "stderr" else STDOUT, content)
+        case OutputGap() as gap:
+            await terminal.raw.drain()
+            terminal.say(gap_of(gap))
+        case Exit() as exit_:
+            await terminal.raw.drain()
+            sentence = ending_of(exit_)
+            if sentence:
+                terminal.say(sentence)
+            return exit_
+    return None
 
 
 def _has_stdin() -> bool:

@@ -8,7 +8,7 @@ import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from fairlead_sdk.cli.endings import ending_of, explained
+from fairlead_sdk.cli.endings import ending_of, explained, gap_of
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
 from fairlead_sdk.cli.ticks import Ticks, left_changes
 from fairlead_sdk.client import make_idempotency_key
@@ -26,7 +26,7 @@ from fairlead_sdk.events import (
 from fairlead_sdk.fairlead import AsyncFairlead, launch_cancelled, launch_failed
 from fairlead_sdk.json_form import JsonObject, parse_object
 from fairlead_sdk.launches import Command, LaunchRequest
-from fairlead_sdk.records import LaunchRecord, OutputRecord
+from fairlead_sdk.records import LaunchRecord, OutputGap, OutputRecord
 from fairlead_sdk.repository import Repository
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Following:
         *,
         client: AsyncFairlead,
         terminal: Terminal,
-        repository: Repository,
+        repository: Repository | None,
         choices: LaunchChoices,
         takeover: Takeover | None = None,
     ) -> None:
@@ -88,7 +88,8 @@ class Following:
     async def _follow(self) -> int:
         output = self._terminal.raw
         if not self._body:
-            self._body = await self._client.launches.describe(self._repository, self._request())
+            request = self._request(await self._workspace_id())
+            self._body = await self._client.launches.describe(self._repository, request)
             await output.began(self._key, json.dumps(self._body).encode())
         events = self._client.launches.start(
             self._repository,
@@ -109,14 +110,23 @@ class Following:
                     return status
         raise AssertionError("the events of a launch end with a terminal one, or raise")
 
-    def _request(self) -> LaunchRequest:
+    async def _workspace_id(self) -> str:
+        """Find the workspace that was named, if one was."""
+        if not self._choices.workspace:
+            return ""
+        from fairlead_sdk.cli.workspace import find_workspace
+
+        return (await find_workspace(self._client, self._choices.workspace)).workspace_id
+
+    def _request(self, workspace_id: str) -> LaunchRequest:
         choices = self._choices
         command = None
         if choices.command:
             command = Command(
                 arguments=choices.command,
-                directory=self._repository.directory,
+                directory="" if self._repository is None else self._repository.directory,
                 timeout=choices.timeout,
+                on_full="block",
             )
         return LaunchRequest(
             branch=choices.branch,
@@ -125,6 +135,8 @@ class Following:
             isolation=choices.isolation,
             from_=choices.from_,
             submodules=choices.submodules,
+            sandbox=choices.sandbox,
+            workspace_id=workspace_id,
         )
 
     async def _take(self, event: LaunchEvent) -> int | None:
@@ -136,7 +148,7 @@ class Following:
             case LaunchSnapshot(launch):
                 self._launch_id = launch.launch_id
             case StepChanged() as change:
-                left = await left_changes(
+                left = self._repository is not None and await left_changes(
                     self._repository, change.freshness, clean=self._choices.clean
                 )
                 self._ticks.step(change, left_changes=left)
@@ -146,6 +158,10 @@ class Following:
             case OutputRecord(stream=stream, content=content):
                 if not self._terminal.is_json:
                     await self._terminal.output(STDERR if stream == "stderr" else STDOUT, content)
+            case OutputGap() as gap:
+                if not self._terminal.is_json:
+                    await self._terminal.raw.drain()
+                    self._terminal.say(gap_of(gap))
             case LaunchProvisioned(launch):
                 await self._provisioned(launch)
                 return 0
@@ -153,7 +169,9 @@ class Following:
                 await self._exited(exited)
                 return exited.exit.exit_code
             case LaunchStopped(failure):
-                told = explained(failure, self._repository, from_=self._choices.from_)
+                told = failure
+                if self._repository is not None:
+                    told = explained(failure, self._repository, from_=self._choices.from_)
                 raise launch_failed(told, self._launch_id)
             case LaunchWithdrawn(reason):
                 raise launch_cancelled(reason, self._launch_id)
@@ -176,7 +194,10 @@ class Following:
         count = exited.changed_files or 0
         if exited.discarded and count:
             files = "1 changed file was" if count == 1 else f"{count} changed files were"
-            self._terminal.warn(f"{files} discarded with the workspace; --keep keeps it.")
+            self._terminal.warn(
+                f"{files} discarded with the workspace; --keep keeps it,"
+                " for `fairlead cp` and `fairlead exec`."
+            )
         if self._choices.keep:
             with contextlib.suppress(FairleadError):
                 self._say_held(await self._client.launches.get(self._launch_id))
@@ -189,6 +210,8 @@ class Following:
         self._terminal.say(f"{name} is held until {until}; next:")
         if not self._terminal.is_json:
             self._terminal.line(f"  fairlead exec {name} -- COMMAND")
+            self._terminal.line(f"  fairlead shell {name}")
+            self._terminal.line(f"  fairlead cp {name}:PATH .")
             self._terminal.line(f"  fairlead forward {name} PORT")
             self._terminal.line(f"  fairlead kill {name}")
 

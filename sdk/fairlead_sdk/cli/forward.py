@@ -16,14 +16,18 @@ def forward(launch: str, ports: str, *, is_json: bool) -> int:
     """Forward until Ctrl-C."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.connection import find_launch, find_sandbox
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.forwarding import open_tunnel
 
         local_port, remote_port = parse_ports(ports)
         async with AsyncFairlead() as client:
-            record = await find_launch(client, launch)
-            async with open_tunnel(client.sessions, record.launch_id) as forwarder:
+            target = (
+                await find_sandbox(client, launch)
+                if launch.startswith("sbx_")
+                else (await find_launch(client, launch)).launch_id
+            )
+            async with open_tunnel(client.sessions, target) as forwarder:
                 local = await _listening(forwarder, remote_port, local_port, terminal)
                 address = f"{local.host}:{local.port}"
                 if terminal.is_json:
@@ -31,9 +35,7 @@ def forward(launch: str, ports: str, *, is_json: bool) -> int:
                         {"host": local.host, "port": local.port, "remote_port": remote_port}
                     )
                     await terminal.raw.drain()
-                terminal.say(
-                    f"{address} leads to port {remote_port} of {record.launch_id}; Ctrl-C ends it."
-                )
+                terminal.say(f"{address} leads to port {remote_port} of {target}; Ctrl-C ends it.")
                 await local.wait_lost()
         return 0
 

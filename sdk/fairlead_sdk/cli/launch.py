@@ -20,6 +20,8 @@ from fairlead_sdk.scratch import Scratch
 if TYPE_CHECKING:
     from fairlead_sdk.agent_client import Takeover
     from fairlead_sdk.client import FrontDoor
+    from fairlead_sdk.repository import Repository
+    from fairlead_sdk.sandbox_records import SandboxRequest
     from fairlead_sdk.uploads import Histories
 
 
@@ -37,6 +39,8 @@ class LaunchChoices:
     timeout: float | None
     from_: str = ""
     submodules: bool = False
+    sandbox: SandboxRequest | None = None
+    workspace: str = ""
 
     @property
     def leaves_changes(self) -> bool:
@@ -64,15 +68,7 @@ def launching(
         scratch = Scratch()
         interrupts.at_once = scratch.close
         try:
-            reading = asyncio.ensure_future(
-                asyncio.to_thread(
-                    read_repository,
-                    choices.path,
-                    clean=choices.leaves_changes,
-                    submodules=choices.submodules,
-                    scratch=scratch,
-                )
-            )
+            reading = asyncio.ensure_future(_repository(choices, scratch))
             # git runs in the meantime, on another core, and the connection is made.
             async with AsyncExitStack() as stack:
                 opened = door or await _connecting(stack)
@@ -80,8 +76,9 @@ def launching(
                 from fairlead_sdk.fairlead import AsyncFairlead
 
                 repository = await reading
-                for warning in () if takeover is not None else repository.warnings:
-                    terminal.warn(warning)
+                if repository is not None and takeover is None:
+                    for warning in repository.warnings:
+                        terminal.warn(warning)
                 client = await stack.enter_async_context(
                     AsyncFairlead(door=opened, histories=histories)
                 )
@@ -97,6 +94,19 @@ def launching(
             scratch.close()
 
     return work
+
+
+async def _repository(choices: LaunchChoices, scratch: Scratch) -> Repository | None:
+    """Read the repository; none where the launch works in a workspace that is there."""
+    if choices.workspace:
+        return None
+    return await asyncio.to_thread(
+        read_repository,
+        choices.path,
+        clean=choices.leaves_changes,
+        submodules=choices.submodules,
+        scratch=scratch,
+    )
 
 
 async def _connecting(stack: AsyncExitStack) -> FrontDoor | None:

@@ -70,15 +70,21 @@ def _state(launch: LaunchRecord) -> str:
 
 
 def logs(launch: str, *, follow: bool, cursor: str, is_json: bool) -> int:
-    """Replay a launch's output; with `follow` until it ends, else as far as it is there."""
+    """Replay a launch's output, or an execution's; with `follow` until it ends, else as far as it
+    is there.
+    """
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.detached import is_execution, replay
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.records import OutputRecord
 
         reached = cursor
         async with AsyncFairlead() as client:
+            if is_execution(launch):
+                await replay(client, launch, follow=follow, cursor=cursor, terminal=terminal)
+                return 0
             record = await find_launch(client, launch)
             patience = None if follow or record.state in _ENDED else _QUIET_SECONDS
             events = client.launches.events(record.launch_id, cursor=cursor)
@@ -129,18 +135,25 @@ def trace(launch: str, *, is_json: bool) -> int:
 
 
 def kill(launches: Sequence[str], *, is_json: bool) -> int:
-    """Cancel launches and release what they hold."""
+    """Cancel launches and release what they hold; end executions."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.detached import end, is_execution
         from fairlead_sdk.fairlead import AsyncFairlead
 
+        executions = [text for text in launches if is_execution(text)]
         async with AsyncFairlead() as client:
-            found = [await find_launch(client, text) for text in launches]
+            found = [await find_launch(client, text) for text in launches if not is_execution(text)]
             held = {record.launch_id for record in found if record.is_held}
+            killed = [await end(client, text) for text in executions]
             ended = [await client.launches.cancel(record.launch_id) for record in found]
         if terminal.is_json:
-            await terminal.document({"launches": [record.document for record in ended]})
+            listed = {"executions": [one.document for one, _ in killed]} if killed else {}
+            await terminal.document({"launches": [one.document for one in ended], **listed})
+        for execution, ran in killed:
+            now = "has ended" if execution.exit else "does not end"
+            terminal.say(f"{execution.execution_id} {now if ran else 'had ended already'}.")
         for record in ended:
             given_back = "and holds nothing"
             if record.launch_id in held:

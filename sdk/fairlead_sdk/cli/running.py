@@ -30,7 +30,7 @@ TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 128 + signal.SIGPIPE
 _IMPORTED_SECONDS = 2.0
 # What the host does not have, now or later: not the mesh is away.
-_LACKING = frozenset({"isolation_unavailable", "submodule_unavailable"})
+_LACKING = frozenset({"isolation_unavailable", "network_unavailable", "submodule_unavailable"})
 _MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
 
 

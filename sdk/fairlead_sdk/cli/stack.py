@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
+from fairlead_sdk import json_form as form
 from fairlead_sdk.cli.running import (
     FAILED,
     Interrupts,
@@ -19,6 +20,7 @@ from fairlead_sdk.cli.running import (
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.errors import FailedPrecondition, FairleadError
 from fairlead_sdk.git import run_git
+from fairlead_sdk.json_form import JsonObject
 
 _OLDEST_GIT = (2, 31)
 
@@ -118,11 +120,28 @@ async def _mesh() -> AsyncIterator[Finding]:
     async with FrontDoor(url=mesh.url, api_key=mesh.api_key) as door:
         for check, path in (("alive", "/healthz"), ("ready", "/readyz"), ("key", "/v1/hosts")):
             try:
-                await door.get(path)
+                answer = await door.get(path)
             except FairleadError as error:
                 yield Finding(check, exit_status_of(error), error.message, error.remedy)
                 return
             yield Finding(check, 0, "accepted" if check == "key" else "yes")
+        for host in form.children(answer, "hosts"):
+            yield _walls(host)
+
+
+def _walls(host: JsonObject) -> Finding:
+    """Say what isolation a host has, and which walls of it are missing and why."""
+    offered = form.texts(host, "isolation")
+    walls = form.child(host, "walls") or {}
+    described = []
+    for isolation in sorted({*offered, *walls}):
+        missing = [
+            wall for wall in form.children(walls, isolation) if not form.flag(wall, "stands")
+        ]
+        named = "; ".join(f"{form.text(w, 'name')} ({form.text(w, 'reason')})" for w in missing)
+        text = isolation if isolation in offered else f"no {isolation}"
+        described.append(f"{text}, missing: {named}" if missing else text)
+    return Finding("walls", 0, f"{form.text(host, 'host_id')}: {' / '.join(described)}")
 
 
 def _webrtc() -> Finding:

@@ -12,30 +12,46 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from fairlead_sdk.cli.cp_verb import CP, add_cp_options, copy
+from fairlead_sdk.cli.exec_verb import EXEC, add_exec_options, execute
+from fairlead_sdk.cli.launch_options import add_launch_options, choices_of, lease, name
+from fairlead_sdk.cli.shell_verb import SHELL, add_shell_options, open_shell
+
 if TYPE_CHECKING:
     from fairlead_sdk.agent_client import Takeover
     from fairlead_sdk.cli.launch import LaunchChoices
 
 USAGE = 2
+_COMMAND = "-- COMMAND..."
 _ABOUT = "A git workspace, a sandbox to run in and a tunnel to reach it, in one round trip."
 _LAUNCH_ID = "Id of a launch, or its beginning."
+_LAUNCH_OR_SANDBOX = "Id of a launch or its beginning, or of a sandbox sbx_…."
+_LAUNCH_OR_EXECUTION = "Id of a launch or its beginning, or of an execution exe_…."
 _LAUNCH = """Run a command on the repository here.
 
 Uncommitted and untracked files are included. The exit status is the command's.
 Without a command, workspace and sandbox are held for 30 minutes, for `exec` and
 `forward`, and the launch's id is printed."""
-_EXEC = """Run one more command in a held launch.
+_LOGS = """Replay the output of a launch's command, or of an execution.
 
-What is piped in is its standard input; the exit status is the command's."""
+It stops where nothing more comes for now, unless --follow."""
+_KILL = """Cancel launches and release what they hold; end executions.
+
+An execution gets SIGTERM, and 2 seconds later SIGKILL."""
 _WORKSPACE = """Make, copy, hold and give back workspaces.
 
 A workspace is a checked-out git tree on a host, with a lease of 30 minutes unless
 another is asked for. It is named by its id, the beginning of it, or its name."""
+_SANDBOX = """Make, look at, hold and give back sandboxes.
+
+A sandbox is an isolated place to execute in, with a lease of its own, which needs no
+launch. It is named by its id, or the beginning of it; `fairlead exec`, `shell` and `cp`
+work in it."""
 _AGENT = """Show the background process that makes launches fast.
 
 It starts with the first launch, keeps a connection to the front door warm, and ends
 when nobody needs it for five minutes. FAIRLEAD_AGENT=0 does without."""
-_FORWARD = """Lead a local port into a launch's sandbox.
+_FORWARD = """Lead a local port into a sandbox.
 
 It stays until Ctrl-C."""
 
@@ -59,7 +75,7 @@ class _Parser(argparse.ArgumentParser):
     """Says where a command belongs when it was put elsewhere."""
 
     def error(self, message: str) -> NoReturn:
-        if message.startswith("unrecognized arguments") and self.prog.endswith(" launch"):
+        if message.startswith("unrecognized arguments") and _COMMAND in (self.usage or ""):
             message += "; the command goes after --"
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"fairlead: {message}\n")
@@ -102,26 +118,22 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     _verb(verbs, "up", _up, "Start a stack on this machine; it stays until `fairlead down`.", "")
     _verb(verbs, "down", _down, "Stop the stack on this machine.", "")
     _verb(verbs, "doctor", _doctor, "Show what works here and what to do about the rest.", "")
-    _launch_options(_verb(verbs, "launch", _launch, _LAUNCH, "[PATH] [-- COMMAND...]"))
-    execute = _verb(verbs, "exec", _exec, _EXEC, "LAUNCH -- COMMAND...")
-    execute.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
-    execute.add_argument(
-        "-C", "--directory", metavar="DIR", default="", help="Directory in the workspace."
-    )
+    add_launch_options(_verb(verbs, "launch", _launch, _LAUNCH, "[PATH] [-- COMMAND...]"))
+    add_exec_options(_verb(verbs, "exec", execute, EXEC, "LAUNCH -- COMMAND..."))
+    add_shell_options(_verb(verbs, "shell", open_shell, SHELL, "[LAUNCH] [-- COMMAND...]"))
+    add_cp_options(_verb(verbs, "cp", copy, CP, "SRC DST"))
     ps = _verb(verbs, "ps", _ps, "List launches that run or hold something.", "")
     ps.add_argument("-a", "--all", action="store_true", help="Also what ended.")
-    logs = _verb(verbs, "logs", _logs, "Replay the output of a launch's command.", "LAUNCH")
-    logs.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    logs = _verb(verbs, "logs", _logs, _LOGS, "LAUNCH")
+    logs.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_OR_EXECUTION)
     logs.add_argument("-f", "--follow", action="store_true", help="Stay until it ends.")
     logs.add_argument("--cursor", metavar="CURSOR", default="", help="Go on after this position.")
     trace = _verb(verbs, "trace", _trace, "Draw where a launch's time went.", "LAUNCH")
     trace.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
-    kill = _verb(verbs, "kill", _kill, "Cancel launches and release what they hold.", "LAUNCH...")
-    kill.add_argument(
-        "launches", metavar="LAUNCH", nargs="+", help="Ids of launches, or their beginnings."
-    )
+    kill = _verb(verbs, "kill", _kill, _KILL, "LAUNCH...")
+    kill.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_OR_EXECUTION)
     forward = _verb(verbs, "forward", _forward, _FORWARD, "LAUNCH [LOCAL:]PORT")
-    forward.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
+    forward.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_OR_SANDBOX)
     forward.add_argument(
         "ports", metavar="[LOCAL:]PORT", help="Port in the sandbox, and the one here."
     )
@@ -130,6 +142,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     for parsed in verbs.choices.values():
         _output_option(parsed)
     _workspace_verbs(verbs, with_verbs=verb == "workspace")
+    _sandbox_verbs(verbs, with_verbs=verb == "sandbox")
     return parser
 
 
@@ -150,75 +163,30 @@ def _workspace_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: 
         return
     from fairlead_sdk.cli.workspace_verbs import add_workspace_verbs
 
-    parser = _verb(verbs, "workspace", _workspace, _WORKSPACE, "VERB ...")
+    parser = _verb(verbs, "workspace", _group, _WORKSPACE, "VERB ...")
     below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
     add_workspace_verbs(
         lambda name, run, about, usage: _verb(below, name, run, about, usage, "workspace "),
-        lease=_lease,
-        name=_name,
+        lease=lease,
+        name=name,
     )
     for parsed in below.choices.values():
         _output_option(parsed)
 
 
-def _launch_options(parser: _Parser) -> None:
-    parser.add_argument(
-        "path", metavar="PATH", nargs="?", default=".", help="A directory in a git repository."
+def _sandbox_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: bool) -> None:
+    if not with_verbs:
+        verbs.add_parser("sandbox", help=_SANDBOX.splitlines()[0])
+        return
+    from fairlead_sdk.cli.sandbox_verbs import add_sandbox_verbs
+
+    parser = _verb(verbs, "sandbox", _group, _SANDBOX, "VERB ...")
+    below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
+    add_sandbox_verbs(
+        lambda name, run, about, usage: _verb(below, name, run, about, usage, "sandbox ")
     )
-    parser.add_argument(
-        "--branch", metavar="NAME", type=_name, help="Branch of the workspace; else the one here."
-    )
-    parser.add_argument(
-        "--from",
-        dest="from_",
-        metavar="WHERE",
-        choices=("trunk",),
-        default="",
-        help="trunk: the upstream's tip, not the local commit and changes.",
-    )
-    parser.add_argument("--clean", action="store_true", help="Leave uncommitted changes at home.")
-    parser.add_argument("--submodules", action="store_true", help="Check submodules out too.")
-    parser.add_argument("--keep", action="store_true", help="Hold everything after the command.")
-    parser.add_argument("--timing", action="store_true", help="Show the waterfall at the end.")
-    parser.add_argument(
-        "--isolation", metavar="TIER", type=_name, help="Isolation to have; else the host's best."
-    )
-    parser.add_argument(
-        "--timeout", metavar="SECONDS", type=_seconds, help="End the command after this long."
-    )
-    parser.add_argument(
-        "--host",
-        metavar="ADDRESS",
-        type=_name,
-        help="ssh://user@host[:port]/directory: run it there, without a mesh.",
-    )
-
-
-def _seconds(text: str) -> float:
-    seconds = _number(text)
-    if not 0.001 <= seconds <= 31_536_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not from 1 ms to 365 days")
-    return seconds
-
-
-def _lease(text: str) -> float:
-    seconds = _number(text)
-    if not 1 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not from 1 second to 24 hours")
-    return seconds
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-
-
-def _name(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("it is empty; leave the option out for none")
-    return text
+    for parsed in below.choices.values():
+        _output_option(parsed)
 
 
 def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | None = None) -> int:
@@ -227,7 +195,10 @@ def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | 
     `takeover` is a launch of this command line that an agent began.
     """
     parser = make_parser(arguments[0] if arguments else "")
-    chosen = parser.parse_args(arguments)
+    chosen, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # argparse would show the usage of the whole command line for what a verb does not know.
+        getattr(chosen, "parser", parser).error(f"unrecognized arguments: {' '.join(unknown)}")
     if chosen.version:
         from importlib.metadata import version
 
@@ -241,7 +212,7 @@ def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | 
     return run(chosen, command)
 
 
-def _workspace(chosen: argparse.Namespace, command: list[str]) -> int:
+def _group(chosen: argparse.Namespace, command: list[str]) -> int:
     chosen.parser.print_help(sys.stderr)
     return USAGE
 
@@ -286,35 +257,22 @@ def read_launch(arguments: Sequence[str], command: list[str]) -> tuple[LaunchCho
         return None
     if getattr(chosen, "run", None) is not _launch or chosen.version or chosen.host:
         return None
-    return None if command and not command[0] else (_choices(chosen, command), _is_json(chosen))
-
-
-def _choices(chosen: argparse.Namespace, command: list[str]) -> LaunchChoices:
-    from fairlead_sdk.cli.launch import LaunchChoices
-
-    return LaunchChoices(
-        path=chosen.path,
-        command=command,
-        branch=chosen.branch or "",
-        clean=chosen.clean,
-        keep=chosen.keep,
-        timing=chosen.timing,
-        isolation=chosen.isolation or "",
-        timeout=chosen.timeout,
-        from_=chosen.from_,
-        submodules=chosen.submodules,
-    )
+    return None if command and not command[0] else (choices_of(chosen, command), _is_json(chosen))
 
 
 def _launch(chosen: argparse.Namespace, command: list[str]) -> int:
     if command:
         _require_command(chosen, command)
-    choices = _choices(chosen, command)
+    choices = choices_of(chosen, command)
+    if choices.workspace and (
+        chosen.path != "." or choices.branch or choices.from_ or choices.clean or choices.submodules
+    ):
+        chosen.parser.error("--workspace takes no PATH and nothing that makes a workspace")
     if chosen.host:
         from fairlead_sdk.cli.ssh_launch import ssh_launch
 
-        if chosen.isolation or chosen.timing:
-            chosen.parser.error("--isolation and --timing are for a mesh, not for --host")
+        if chosen.isolation or chosen.timing or choices.sandbox or choices.workspace:
+            chosen.parser.error("a sandbox's options and --timing are for a mesh, not for --host")
         return ssh_launch(choices, host=chosen.host, is_json=_is_json(chosen))
     from fairlead_sdk.cli.launch import launch
 
@@ -325,14 +283,6 @@ def _agent(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.agent import agent
 
     return agent(stop=chosen.stop, is_json=_is_json(chosen))
-
-
-def _exec(chosen: argparse.Namespace, command: list[str]) -> int:
-    from fairlead_sdk.cli.execution import execute
-
-    _require_command(chosen, command)
-    is_json = _is_json(chosen)
-    return execute(chosen.launch, command, directory=chosen.directory, is_json=is_json)
 
 
 def _ps(chosen: argparse.Namespace, command: list[str]) -> int:

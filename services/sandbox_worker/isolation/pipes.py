@@ -9,20 +9,24 @@ import struct
 import termios
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sandbox_worker.execution import MOST_RECORD_BYTES, Piece, Stream
 from sandbox_worker.execution_errors import StdinClosed
 
-_PIECES = 4
-"""Pieces taken from one pipe per read, so that the other one gets its turn."""
+_PIPE_BYTES = 64 * 1024
+_LARGE_PIPE_BYTES = 1024 * 1024
+"""What a pipe is given once it was found full: a user's pipes are bounded together (pipe(7),
+pipe-user-pages-soft), and few programs write that much.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FarEnds:
     """The program's ends, in the order stdin, stdout, stderr."""
 
-    descriptors: tuple[int, int, int]
+    descriptors: tuple[int, ...]
 
     def close(self) -> None:
         for descriptor in self.descriptors:
@@ -36,6 +40,7 @@ class Pipes:
         self._loop = asyncio.get_running_loop()
         self._open: dict[Stream, int] = {}
         self._left: dict[Stream, int] = {}
+        self._most = dict.fromkeys(Stream, _PIPE_BYTES)
         self._wakeup = asyncio.Event()
         self._ended = asyncio.Event()
         self._stdin: int | None = None
@@ -115,10 +120,11 @@ class Pipes:
             self._shut(stream)
 
     def _take(self, stream: Stream) -> list[Piece]:
+        """Read what a pipe holds, at most as much as a large one."""
         pieces: list[Piece] = []
-        for _ in range(_PIECES):
-            most = min(MOST_RECORD_BYTES, self._left.get(stream, MOST_RECORD_BYTES))
-            if most == 0 or stream not in self._open:
+        for _ in range(_LARGE_PIPE_BYTES // MOST_RECORD_BYTES):
+            most = min(self._most[stream], self._left.get(stream, MOST_RECORD_BYTES))
+            if most == 0:
                 break
             try:
                 content = os.read(self._open[stream], most)
@@ -132,7 +138,15 @@ class Pipes:
             pieces.append(Piece(stream=stream, content=content, written_at=time.time_ns()))
             if len(content) < most:
                 break
+            if most == _PIPE_BYTES:
+                self._enlarge(stream)
         return pieces
+
+    def _enlarge(self, stream: Stream) -> None:
+        """Give a full pipe more room; the kernel may refuse it to this user."""
+        self._most[stream] = MOST_RECORD_BYTES
+        with suppress(OSError):
+            fcntl.fcntl(self._open[stream], fcntl.F_SETPIPE_SZ, _LARGE_PIPE_BYTES)
 
     def _shut(self, stream: Stream) -> None:
         descriptor = self._open.pop(stream)

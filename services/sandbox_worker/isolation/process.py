@@ -13,18 +13,21 @@ import os
 import pwd
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from chassis.packets import number
 from sandbox_worker.errors import IsolationFailed
-from sandbox_worker.isolation.init_link import InitEnclosure
+from sandbox_worker.isolation.cgroups import Cgroup, Cgroups
+from sandbox_worker.isolation.held_limits import hold_limits
+from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded
+from sandbox_worker.isolation.lending import lend_nothing
 from sandbox_worker.isolation.spawner_process import SpawnerProcess
 from sandbox_worker.isolation.strays import kill_strays
-from sandbox_worker.sandbox import Limits
+from sandbox_worker.ports import Tree
+from sandbox_worker.sandbox import Hold, Limits, NetworkMode, NetworkPolicy, Wall
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +39,12 @@ class ProcessIsolation:
 
     name = "process"
 
-    def __init__(self, *, private_root: Path, path: str, executor: Executor) -> None:
+    def __init__(
+        self, *, private_root: Path, path: str, cgroups: Cgroups, executor: Executor
+    ) -> None:
         self._private_root = private_root
         self._path = path
+        self._cgroups = cgroups
         self._executor = executor
         self._enclosures: dict[str, InitEnclosure] = {}
         self._left: set[Path] = set()
@@ -57,7 +63,26 @@ class ProcessIsolation:
         await self._spawner.__aexit__(*exception)
         self._on_lost()
 
-    async def enclose(self, sandbox_id: str, limits: Limits) -> InitEnclosure:
+    @property
+    def walls(self) -> Sequence[Wall]:
+        """None stands."""
+        return ()
+
+    @property
+    def networks(self) -> Sequence[NetworkMode]:
+        """The host's, which it shares."""
+        return (NetworkMode.HOST,)
+
+    async def enclose(
+        self,
+        sandbox_id: str,
+        limits: Limits,
+        network: NetworkPolicy,
+        *,
+        tenant: str,
+        workspace: Tree | None = None,
+        hold: Hold | None = None,
+    ) -> InitEnclosure:
         """Fork an init; raises IsolationFailed."""
         private = self._private_root / sandbox_id
         if private in self._left:
@@ -69,44 +94,51 @@ class ProcessIsolation:
         except OSError as error:
             await self._clear(private)
             raise IsolationFailed(error.strerror or "its directories cannot be made") from error
-        held = Limits(
-            memory_bytes=limits.memory_bytes,
-            # The kernel counts a user's processes, not a sandbox's, and not at all for root.
-            processes=limits.processes if os.geteuid() != 0 else 0,
-            open_files=limits.open_files,
-            file_bytes=limits.file_bytes,
-        )
+        try:
+            group = await self._cgroups.take()
+        except BaseException:
+            await self._clear(private)
+            raise
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         enclosure = InitEnclosure(
             sandbox_id=sandbox_id,
             link=near,
-            limits=held,
+            walls=self.walls,
             environment=self._environment(sandbox_id, private),
             home=private / "home",
-            kill=self._spawner.kill,
+            group=group,
+            lend=lend_nothing,
+            kill=lambda: self._spawner.kill(sandbox_id),
             clear=lambda: self._clear(private),
         )
         self._enclosures[sandbox_id] = enclosure
         try:
             async with asyncio.timeout(_CREATE_SECONDS):
                 with far:
-                    try:
-                        await self._spawner.create(sandbox_id, _fields(held), far)
-                    except BaseException:
-                        # It was not sent, so that nobody will report the end of this init.
-                        self._on_gone(sandbox_id)
-                        raise
-                await enclosure.ready()
-        except TimeoutError:
+                    await self._create(sandbox_id, far, group)
+                # The kernel counts a user's processes, not a sandbox's, and not at all for root.
+                held = hold_limits(limits, group, counts_processes=os.geteuid() != 0)
+                await enclosure.take(held, workspace, hold)
+        except (TimeoutError, InitEnded, OSError) as error:
             await enclosure.destroy()
-            raise IsolationFailed("its first process does not answer") from None
+            raise IsolationFailed(_why(error)) from None
         except BaseException:
             await enclosure.destroy()
             raise
         return enclosure
 
+    async def _create(self, sandbox_id: str, far: socket.socket, group: Cgroup) -> None:
+        try:
+            with group.doors() as doors:
+                await self._spawner.create(sandbox_id, (far.fileno(), *doors))
+        except BaseException:
+            # It was not sent, so that nobody will report the end of this init.
+            self._on_gone(sandbox_id)
+            raise
+
     async def tidy(self) -> None:
-        """Remove what a disk in trouble kept when its sandbox ended."""
+        """Remove what a disk in trouble kept when its sandbox ended, and cgroups that stayed."""
+        await self._cgroups.tidy()
         for private in list(self._left):
             await self._clear(private)
 
@@ -179,14 +211,12 @@ def _make_private(private: Path) -> None:
         (private / name).mkdir(mode=0o700, parents=True)
 
 
-def _fields(limits: Limits) -> list[bytes]:
-    values = {
-        b"memory": limits.memory_bytes,
-        b"processes": limits.processes,
-        b"files": limits.open_files,
-        b"file_size": limits.file_bytes,
-    }
-    return [name + b"=" + number(value) for name, value in values.items() if value] + [b"core=0"]
+def _why(error: Exception) -> str:
+    if isinstance(error, InitEnded):
+        return "its first process ended"
+    if isinstance(error, TimeoutError):
+        return "its first process does not answer"
+    return str(error)
 
 
 def _user() -> str:

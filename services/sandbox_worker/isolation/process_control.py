@@ -7,10 +7,12 @@ import ctypes
 import os
 import resource
 import signal
+from collections.abc import Iterable
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_SOONER, _SOONEST = 500, 1000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -34,19 +36,28 @@ def end_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def die_first() -> None:
+    """Be killed before the worker when the machine's memory runs out, with all children
+    (proc_pid_oom_score_adj(5)); where that cannot be said, the kernel chooses.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+b", buffering=0) as file:
+        worker = int(file.read())
+        file.write(b"%d" % min(worker + _SOONER, _SOONEST))
+
+
 def _noted(_number: int, _frame: FrameType | None) -> None:
     """Do nothing: the wakeup descriptor carries the signal's number."""
 
 
-def signal_pipe() -> int:
-    """Route SIGCHLD and SIGTERM into a pipe and return its read end; each byte is a signal's
-    number.
+def signal_pipe(numbers: Iterable[signal.Signals]) -> tuple[int, int]:
+    """Route signals into a pipe and return its two ends, that to read first; each byte is a
+    signal's number.
     """
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    for number in numbers:
         signal.signal(number, _noted)
-    return read_end
+    return read_end, write_end
 
 
 def drain(pipe: int) -> bytes:

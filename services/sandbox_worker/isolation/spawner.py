@@ -1,9 +1,9 @@
 """The spawner: a small single-threaded program that forks the init of every sandbox and buries what
 falls to it.
 
-The worker starts it once, with an empty environment and one socket. It holds no secret, imports
-little and freezes its heap, so that a fork costs well under a millisecond. When the worker goes
-away, so does everything below it.
+The worker starts it with an empty environment and one socket. It holds no secret, imports little
+and freezes its heap, so that a fork costs well under a millisecond. When the worker goes away, so
+does everything below it. Packets in: create, kill. Packets out: uncreated, gone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import sys
 import time
 
 from chassis.packets import number, pack, receive
-from sandbox_worker.isolation import init
+from sandbox_worker.isolation.cgroup_join import join
 from sandbox_worker.isolation.descendants import below, kill_below
+from sandbox_worker.isolation.init import serve
 from sandbox_worker.isolation.process_control import (
     become_subreaper,
+    die_first,
     drain,
     signal_pipe,
 )
+from sandbox_worker.isolation.tier import ProcessTier
 
 _PATIENCE = 1.0
 """Seconds that the inits get to end by themselves once the worker is gone."""
@@ -40,7 +43,7 @@ class Spawner:
         self._link = link
         self._inits: dict[int, bytes] = {}
         self._ended: list[tuple[bytes, int]] = []
-        self._signals = signal_pipe()
+        self._signals, self._noted = signal_pipe((signal.SIGCHLD, signal.SIGTERM))
 
     def run(self) -> None:
         """Serve until the worker goes away, then bury everything and return."""
@@ -64,7 +67,7 @@ class Spawner:
         fields, descriptors = packet
         match fields[0]:
             case b"create":
-                self._create(fields[1], pack(*fields[2:]), descriptors[0])
+                self._create(fields[1], descriptors)
             case b"kill":
                 for pid, sandbox in self._inits.items():
                     if sandbox == fields[1]:
@@ -73,7 +76,7 @@ class Spawner:
             os.close(descriptor)
         return True
 
-    def _create(self, sandbox: bytes, limits: bytes, descriptor: int) -> None:
+    def _create(self, sandbox: bytes, descriptors: list[int]) -> None:
         spawner = os.getpid()
         try:
             pid = os.fork()
@@ -81,10 +84,15 @@ class Spawner:
             self._send(b"uncreated", sandbox, number(error.errno or 0))
             return
         if pid == 0:
-            self._link.close()
-            os.close(self._signals)
-            os.close(signal.set_wakeup_fd(-1))
-            init.serve(socket.socket(fileno=descriptor), spawner=spawner, limits=limits)
+            try:
+                self._link.close()
+                signal.set_wakeup_fd(-1)
+                os.close(self._signals)
+                os.close(self._noted)
+                join(descriptors[1:])
+                serve(socket.socket(fileno=descriptors[0]), tier=ProcessTier(spawner=spawner))
+            finally:
+                os._exit(1)
         self._inits[pid] = sandbox
 
     def _send(self, *fields: bytes) -> None:
@@ -140,6 +148,7 @@ def main() -> None:
     link = socket.socket(fileno=int(sys.argv[-1]))
     link.set_inheritable(False)
     become_subreaper()
+    die_first()
     spawner = Spawner(link=link)
     gc.disable()
     gc.freeze()

@@ -7,37 +7,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Self
 
-from chassis.packet_link import LinkClosed, PacketLink, close_all
+from chassis.packet_link import close_all
 from sandbox_worker.errors import IsolationFailed
+from sandbox_worker.isolation.forker_process import ForkerProcess
 
 log = logging.getLogger(__name__)
 
-_SERVICES = Path(__file__).resolve().parents[2]
-_PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from sandbox_worker.isolation.spawner import main; main()"
-)
 _RESTART_SECONDS = 0.2
-_END_SECONDS = 3.0
 
 Gone = Callable[[str], None]
 """Told the id of a sandbox whose init has ended, or could not be made."""
-
-
-@contextlib.contextmanager
-def _closed_on_failure(end: socket.socket) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        end.close()
-        raise
 
 
 class SpawnerProcess:
@@ -46,16 +28,15 @@ class SpawnerProcess:
     def __init__(self, *, gone: Gone, lost: Callable[[], None]) -> None:
         self._gone = gone
         self._lost = lost
-        self._link: PacketLink | None = None
+        self._process: ForkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._running: asyncio.Event = asyncio.Event()
+        self._running = asyncio.Event()
         self._ended = asyncio.Event()
-        self._pid = 0
 
     @property
     def pid(self) -> int:
         """The process id of the present spawner."""
-        return self._pid
+        return self._process.pid if self._process is not None else 0
 
     async def __aenter__(self) -> Self:
         process = self._start()
@@ -67,64 +48,45 @@ class SpawnerProcess:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
 
-    async def create(self, sandbox_id: str, limits: list[bytes], init_end: socket.socket) -> None:
-        """Ask for an init on the other end of `init_end`'s pair; raises IsolationFailed."""
+    async def create(self, sandbox_id: str, descriptors: Sequence[int]) -> None:
+        """Ask for an init: on the far end of its link, and with the doors of its cgroups; raises
+        IsolationFailed.
+        """
         await self._running.wait()
-        await self._send(b"create", sandbox_id.encode(), *limits, descriptors=(init_end.fileno(),))
+        await self._send(b"create", sandbox_id.encode(), descriptors=descriptors)
 
     async def kill(self, sandbox_id: str) -> None:
         """Kill an init that does not answer; what is below it falls to the spawner."""
         with contextlib.suppress(IsolationFailed):
             await self._send(b"kill", sandbox_id.encode())
 
-    async def _send(self, *fields: bytes, descriptors: tuple[int, ...] = ()) -> None:
-        try:
-            if self._link is None:
-                raise LinkClosed
-            await self._link.send(*fields, descriptors=descriptors)
-        except LinkClosed:
-            raise IsolationFailed("its spawner is being restarted") from None
+    async def _send(self, *fields: bytes, descriptors: Sequence[int] = ()) -> None:
+        if self._process is None:
+            raise IsolationFailed("its spawner is being restarted")
+        await self._process.send(*fields, descriptors=descriptors)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, _closed_on_failure(ours):
-            # An own session keeps a terminal's Ctrl-C from it; the environment stays behind.
-            process = subprocess.Popen(  # noqa: S603 - our own program, by its full path
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_SERVICES), str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
+    def _start(self) -> ForkerProcess:
         self._ended = asyncio.Event()
-        self._link = PacketLink(link=ours, arrived=self._on_packet, ended=self._ended.set)
-        self._pid = process.pid
+        process = ForkerProcess(module="spawner", arrived=self._on_packet, ended=self._ended.set)
+        self._process = process
         self._running.set()
         return process
 
-    async def _keep(self, process: subprocess.Popen[bytes]) -> None:
-        loop = asyncio.get_running_loop()
+    async def _keep(self, process: ForkerProcess) -> None:
         try:
             while True:
                 await self._ended.wait()
                 self._running.clear()
                 process.kill()
-                await loop.run_in_executor(None, process.wait)
+                await process.wait()
                 log.error("the spawner died and is started again")
                 self._lost()
                 process = await self._start_again()
         finally:
-            if self._link is not None:
-                self._link.close()
-            try:
-                process.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.close()
+            process.wait_now()
 
-    async def _start_again(self) -> subprocess.Popen[bytes]:
+    async def _start_again(self) -> ForkerProcess:
         while True:
             await asyncio.sleep(_RESTART_SECONDS)
             try:

@@ -20,8 +20,13 @@ _OPEN = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def move_to_trash(path: Path, trash: Path) -> bool:
     """Rename a file or directory into the trash; False when there is none."""
+    target = trash / f"{path.name[:60]}.{secrets.token_hex(8)}"
     try:
-        path.rename(trash / f"{path.name[:60]}.{secrets.token_hex(8)}")
+        try:
+            path.rename(target)
+        except PermissionError:
+            _open_up(os.fspath(path))
+            path.rename(target)
     except FileNotFoundError:
         return False
     return True
@@ -95,15 +100,22 @@ def _delete(name: str, trash_fd: int) -> list[str]:
 
 
 def _lift(child: str, directory: int, trash_fd: int) -> str:
-    """Move a subdirectory to the trash; without write permission on it its `..` cannot change."""
-    opened = os.open(child, _OPEN, dir_fd=directory)
+    """Move a subdirectory to the trash."""
+    _open_up(child, directory)
+    lifted = secrets.token_hex(12)
+    os.rename(child, lifted, src_dir_fd=directory, dst_dir_fd=trash_fd)
+    return lifted
+
+
+def _open_up(name: str, directory: int | None = None) -> None:
+    """Give its owner all rights to a directory; it cannot be moved without the right to write it,
+    since its `..` changes.
+    """
+    opened = os.open(name, _OPEN, dir_fd=directory)
     try:
         os.chmod(f"/proc/self/fd/{opened}", 0o700)
     finally:
         os.close(opened)
-    lifted = secrets.token_hex(12)
-    os.rename(child, lifted, src_dir_fd=directory, dst_dir_fd=trash_fd)
-    return lifted
 
 
 def _unlink(name: str, directory: int) -> None:

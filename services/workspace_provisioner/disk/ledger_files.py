@@ -188,13 +188,14 @@ class LedgerFiles:
         if changed_at == self._scanned_at:
             return
         settled = time.time_ns() - changed_at > _TICK_NANOSECONDS
+        known = self._known.ids()  # before the look: what other threads add meanwhile is not gone
         with os.scandir(self._directory) as entries:
             found = {
                 entry.name.removesuffix(".json"): entry.inode()
                 for entry in entries
                 if entry.name.endswith(".json")
             }
-        for workspace_id in self._known.ids() - found.keys():
+        for workspace_id in known - found.keys():
             self._forget(workspace_id)
         for workspace_id, inode in found.items():
             if self._inodes.get(workspace_id) != inode:

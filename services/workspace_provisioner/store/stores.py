@@ -98,7 +98,8 @@ class GitStores:
             return MissReason.NO_BASE, None
         if not state.has(commit) and not await self._find(key, state, commit):
             return state.lacking(commit), state
-        await self.mark_used(key)
+        if not await self._mark_used(key):
+            return MissReason.NO_BASE, None
         return None, state
 
     async def _find(self, key: ProjectKey, state: StoreState, commit: str) -> str:
@@ -129,10 +130,18 @@ class GitStores:
 
     async def mark_used(self, key: ProjectKey) -> None:
         """Let the store's own time say, to the hour, when it was last of use."""
+        await self._mark_used(key)
+
+    async def _mark_used(self, key: ProjectKey) -> bool:
+        """Do the same; returns whether the store is there: upkeep may just have deleted it."""
         now = self._clock.now().timestamp()
         if now - self._used.get(key, 0.0) >= _MARK_USE_SECONDS:
+            try:
+                await self._files.run(os.utime, self._layout.store(key), (now, now))
+            except FileNotFoundError:
+                return False
             self._used[key] = now
-            await self._files.run(os.utime, self._layout.store(key), (now, now))
+        return True
 
     async def tips(self, key: ProjectKey) -> tuple[str, ...]:
         state = await self._states.current(key)

@@ -27,7 +27,7 @@ from workspace_provisioner.git.object_readers import ObjectReaders
 from workspace_provisioner.keyed_locks import KeyedLocks
 from workspace_provisioner.ports import CheckoutPlan, ObjectsLacking, Taken
 from workspace_provisioner.sources import ProjectKey
-from workspace_provisioner.trees.layer_files import read_layer
+from workspace_provisioner.trees.layer_files import read_layer, read_note
 from workspace_provisioner.trees.layer_stock import LayerStock
 from workspace_provisioner.trees.pool_files import PoolFiles
 from workspace_provisioner.trees.take import Takes
@@ -258,9 +258,11 @@ class GitTrees:
                     log.warning("foreign entry not taken away", extra={"cause": str(error)})
 
     def _is_whole(self, workspace_id: str) -> bool:
-        """Say whether all is there of a workspace that is laid over a template."""
-        layer = read_layer(self._layout.layers / workspace_id)
-        return layer is not None and all(path.is_dir() for path in (layer.upper, *layer.lower))
+        """Say whether all is there that a workspace with a note stands on."""
+        note = read_note(self._layout.layers / workspace_id)
+        if note is None or not note.lower:
+            return note is not None
+        return all(path.is_dir() for path in (note.upper, *note.lower))
 
 
 def _workspaces(directory: Path) -> list[str]:

@@ -1,5 +1,5 @@
-"""Workspaces that are laid over templates: a writable layer, a note of what lies below, and an
-empty directory where the sandbox mounts both.
+"""Workspaces that are laid over templates: a writable layer and an empty directory where the
+sandbox mounts it over what lies below. A note says what any workspace stands on.
 """
 
 from __future__ import annotations
@@ -37,9 +37,13 @@ def make_blank(top: Path) -> None:
             os.mkdir(path, 0o755)
 
 
-def fill_blank(top: Path, lower: Sequence[Path], commit: str, branch: str) -> None:
-    """Say in a blank what it is laid over, and put HEAD on `branch` at `commit`; blocking."""
-    text = json.dumps({"lower": [str(path) for path in lower]})
+def fill_blank(
+    top: Path, lower: Sequence[Path], stores: Sequence[Path], commit: str, branch: str
+) -> None:
+    """Say in a blank what it is laid over and borrows from, and put HEAD on `branch` at `commit`;
+    blocking.
+    """
+    text = _note(lower, stores)
     try:
         _write(f"{top}/layer/{_MOUNT}", text)
     except FileNotFoundError:
@@ -48,18 +52,45 @@ def fill_blank(top: Path, lower: Sequence[Path], commit: str, branch: str) -> No
     write_head(f"{top}/layer/upper/.git", commit, branch)
 
 
+def note_stores(place: Path, stores: Sequence[Path]) -> None:
+    """Say of a workspace without layers which stores' objects its git borrows; blocking."""
+    place.mkdir(mode=0o755)
+    _write(f"{place}/{_MOUNT}", _note((), stores))
+
+
+def add_store(place: Path, store: Path) -> None:
+    """Say of a workspace that nobody uses yet that its git borrows from one more store; blocking.
+
+    Raises OSError.
+    """
+    note = read_note(place)
+    if note is None:
+        note_stores(place, (store,))
+    elif store not in note.stores:
+        _write(f"{place}/{_MOUNT}", _note(note.lower, (*note.stores, store)))
+
+
+def _note(lower: Sequence[Path], stores: Sequence[Path]) -> str:
+    return json.dumps(
+        {"lower": [str(path) for path in lower], "stores": [str(path) for path in stores]}
+    )
+
+
 def write_tags(git_dir: str | Path, tags: PackedTags) -> None:
     """Let a git directory that nobody else sees yet show these tags and no others."""
     _write(f"{os.fspath(git_dir)}/packed-refs", tags.text or "# pack-refs with: sorted \n")
 
 
 def complete_history(git_dir: str | Path, *, layered: bool) -> None:
-    """Take the link of a shallow commit away whose history the store has by now."""
+    """Take the link of a shallow commit away whose history the store has by now; there is none
+    when the history came while the files were being checked out.
+    """
     path = f"{os.fspath(git_dir)}/shallow"
     if layered:
         os.mknod(path, stat.S_IFCHR)
     else:
-        os.unlink(path)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def write_head(git_dir: str | Path, commit: str, branch: str) -> None:
@@ -89,10 +120,14 @@ def _write(path: str, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A workspace's layer on disk."""
+    """A workspace's layer on disk, or where only its note is: then there is nothing in `lower`.
+
+    `stores` are the object directories that its git borrows from.
+    """
 
     path: Path
     lower: tuple[Path, ...]
+    stores: tuple[Path, ...] = ()
 
     @property
     def upper(self) -> Path:
@@ -112,8 +147,7 @@ class Layer:
 
     def copy_note(self, target: Path) -> None:
         """Write the note of what lies below into the directory of a copy."""
-        text = json.dumps({"lower": [str(path) for path in self.lower]})
-        _write(str(target / _MOUNT), text)
+        _write(str(target / _MOUNT), _note(self.lower, self.stores))
 
     def writable(self, target: Path) -> OverlayMount:
         """Return a mount for a layer that nobody else has mounted."""
@@ -124,12 +158,19 @@ class Layer:
 
 def read_layer(path: Path) -> Layer | None:
     """Read a layer; None when there is none, or its note is not whole."""
+    note = read_note(path)
+    return note if note is not None and note.lower else None
+
+
+def read_note(path: Path) -> Layer | None:
+    """Read what a workspace stands on, with layers or without; None when the note is not whole."""
     try:
         note = json.loads((path / _MOUNT).read_bytes())
         lower = tuple(Path(each) for each in note["lower"])
+        stores = tuple(Path(each) for each in note["stores"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Layer(path, lower) if lower else None
+    return Layer(path, lower, stores)
 
 
 def used_templates(layout: Layout) -> frozenset[str]:

@@ -4,9 +4,11 @@ one taker wins, also among processes.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from workspace_provisioner.disk.deletion import move_to_trash
@@ -119,15 +121,24 @@ class PoolFiles:
         # An entry is worth no flush: after a power cut it is made again.
         (staged / READY).write_bytes(ready_text(template, self._boot))
         entries = self._layout.pool / template.template_id
-        entries.mkdir(mode=0o700, exist_ok=True)
-        staged.rename(entries / secrets.token_hex(8))
+        while True:
+            with suppress(FileExistsError):
+                os.mkdir(entries, 0o700)
+            try:
+                staged.rename(entries / secrets.token_hex(8))
+            except FileNotFoundError:
+                if not staged.exists():
+                    raise
+                # Somebody who clears up has just taken the directory away.
+            else:
+                return
 
     async def refresh(self, key: ProjectKey) -> None:
         """Throw away the entries of a project whose stamps the store does not bear out."""
         await self._files.run(self._refresh, key)
 
     def _refresh(self, key: ProjectKey) -> None:
-        for entry in list(self._layout.pool.glob(f"{family(key)}-*/*")):
+        for entry in self._entries(f"{family(key)}-"):
             found = read_ready(entry)
             if found is not None and self._stores.verify(key, found[0].stamp) is not None:
                 move_to_trash(entry, self._layout.trash)
@@ -140,15 +151,37 @@ class PoolFiles:
 
     def _collect(self) -> None:
         is_short = not has_room(self._layout)
-        for entries in list(self._layout.pool.iterdir()):
-            unused = time.time() - entries.stat().st_mtime
-            if is_short or unused > _UNUSED_SECONDS or not os.listdir(entries):
-                move_to_trash(entries, self._layout.trash)
+        for name in os.listdir(self._layout.pool):
+            entries = self._layout.pool / name
+            # Another process may clear up as well, and an entry may come at any moment.
+            with suppress(FileNotFoundError):
+                unused = time.time() - entries.stat().st_mtime
+                if is_short or unused > _UNUSED_SECONDS:
+                    move_to_trash(entries, self._layout.trash)
+                elif not os.listdir(entries):
+                    _remove_empty(entries)
 
     def sweep(self) -> None:
         """Throw away the entries of another boot, which a power cut may have torn; blocking."""
-        for entries in list(self._layout.pool.iterdir()):
-            for entry in list(entries.iterdir()):
-                found = read_ready(entry)
-                if found is None or found[1] != self._boot:
-                    move_to_trash(entry, self._layout.trash)
+        for entry in self._entries():
+            found = read_ready(entry)
+            if found is None or found[1] != self._boot:
+                move_to_trash(entry, self._layout.trash)
+
+    def _entries(self, prefix: str = "") -> list[Path]:
+        """Return the entries of the commits whose template ids begin so."""
+        found: list[Path] = []
+        for name in os.listdir(self._layout.pool):
+            if name.startswith(prefix):
+                entries = self._layout.pool / name
+                with suppress(FileNotFoundError):
+                    found += [entries / each for each in os.listdir(entries)]
+        return found
+
+
+def _remove_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise

@@ -32,7 +32,7 @@ from workspace_provisioner.origin_errors import SubmodulesInvalid, SubmodulesToo
 from workspace_provisioner.origins import Origin
 from workspace_provisioner.ports import ObjectsLacking
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
-from workspace_provisioner.trees.layer_files import read_layer
+from workspace_provisioner.trees.layer_files import add_store, read_layer
 
 _FILE = ".gitmodules"
 _ENTRY = re.compile(rb"(?P<mode>[0-7]{6}) [a-z]+ (?P<oid>[0-9a-f]+)\t(?P<path>.+)", re.DOTALL)
@@ -164,11 +164,13 @@ class GitSubmodules:
         if os.listdir(root):
             raise FileExistsError(path)
         _make_beneath(top, os.path.dirname(submodule_git_dir(names)))
+        objects = self._layout.store(key) / "objects"
+        add_store(self._layout.layers / workspace_id, objects)
         make_git_directory(
             git_dir,
             object_format=key.object_format,
             bare=False,
-            alternate=self._layout.store(key) / "objects",
+            alternate=objects,
             commit=commit,
         )
         (git_dir / "config").write_text(_config(key.object_format, path, names), encoding="utf-8")

@@ -24,6 +24,7 @@ from workspace_provisioner.trees.layer_files import (
     Layer,
     complete_history,
     fill_blank,
+    note_stores,
     read_layer,
     write_head,
     write_tags,
@@ -171,7 +172,8 @@ class Takes:
         if template is None:
             return None
         self._verify(template)
-        fill_blank(staged, self._templates.lower(template), plan.commit, plan.branch)
+        lower, stores = self._templates.lower(template), [self._objects(plan)]
+        fill_blank(staged, lower, stores, plan.commit, plan.branch)
         git_dir = staged / "layer/upper/.git"
         self._bring_tags(template, git_dir)
         if template.grafted and not template.stamp.shallow:
@@ -246,8 +248,9 @@ class Takes:
         """
         staged, workspace_id = found.path, plan.workspace_id
         layered = found.rung in (Rung.OVERLAY, Rung.OVERLAY_DELTA)
-        if layered:
-            self._move(staged / "layer", self._layout.layers / workspace_id)
+        if not layered:
+            note_stores(staged / "layer", [self._objects(plan)])
+        self._move(staged / "layer", self._layout.layers / workspace_id)
         self._move(staged / "tree", self._layout.trees / workspace_id)
         top = self._layout.trees / workspace_id
         if layered:
@@ -264,6 +267,9 @@ class Takes:
                 raise _Dropped
         self._stock.put_back(staged)  # last, as it is thrown away when this fails
         return Taken(found.rung, has_submodules, holds.submodules_fault, holds.lfs_pointers)
+
+    def _objects(self, plan: CheckoutPlan) -> Path:
+        return self._layout.store(plan.key) / "objects"
 
     def _take_back(self, workspace_id: str) -> None:
         for parent in (self._layout.trees, self._layout.layers, self._layout.baselines):

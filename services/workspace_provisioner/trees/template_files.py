@@ -150,6 +150,7 @@ class TemplateFiles:
 
     async def _make(self, key: ProjectKey, commit: str, *, idle: bool) -> Template:
         staged = self._layout.staging / self._owners.own_name()
+        base: Template | None = None
         try:
             stamp = await self._stores.stamp(key, commit)
             if stamp is None:
@@ -179,6 +180,12 @@ class TemplateFiles:
                 stamp=stamp,
             )
             return await self._files.run(self._publish, staged, template)
+        except (CheckoutFailed, OSError):
+            if base is None or await self._files.run(self.read, base.template_id) is not None:
+                raise
+            # Who drops a template does not know of a delta that is just being made over it.
+            log.info("made again without the base that was dropped", extra={"commit": commit})
+            return await self._make(key, commit, idle=idle)
         finally:
             await self._files.run(move_to_trash, staged, self._layout.trash)
 

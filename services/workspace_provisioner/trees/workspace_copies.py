@@ -19,7 +19,7 @@ from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import HostFull
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.trees.layer_files import Layer, read_layer
+from workspace_provisioner.trees.layer_files import Layer, note_stores, read_layer, read_note
 from workspace_provisioner.trees.layer_views import opened_view
 from workspace_provisioner.trees.refs import GitRefs, RefsUnreadable
 from workspace_provisioner.trees.tree_copies import TreeCopy
@@ -89,6 +89,9 @@ class WorkspaceCopies:
             if made.claims_branch:
                 put_on_branch([top, *below], made.branch, ObjectFormat(made.object_format))
             self._copy_baseline(layer, source_id, staged, copy)
+            note = read_note(self._layout.layers / source_id)
+            if note is not None and not (staged / "layer").exists():
+                note_stores(staged / "layer", note.stores)
         except FileNotFoundError:
             # Its directories were moved away, as those of a released workspace are.
             raise ForkFailed("it was released meanwhile") from None

@@ -11,8 +11,9 @@ import os
 import resource
 import signal
 
-from workspace_provisioner.wall import call_filter, calls
-from workspace_provisioner.wall.calls import FileRules
+from fairlead_walls import call_filter
+from fairlead_walls import kernel_calls as calls
+from fairlead_walls.file_rules import FileRules
 from workspace_provisioner.wall.view import DEVICES, NotMappable, View
 
 # Not from typing: the fewer modules are loaded, the less a fork costs (0.8 ms less, measured).
@@ -102,7 +103,7 @@ class Cell:
     def __init__(self, ground: Ground, *, parent: int) -> None:
         self._ground = ground
         self._parent = parent
-        self._rules = FileRules() if ground.file_rules else None
+        self._rules = FileRules(refuse_tcp=True) if ground.file_rules else None
         os.setsid()
         calls.end_with_parent(signal.SIGKILL)
         if os.getppid() != parent:  # it died before
@@ -209,7 +210,7 @@ def _give_way() -> None:
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(OSError, KeyError):
-        calls.idle_disk()
+        calls.yield_disk()
 
 
 def _limit(limits: dict[str, int], *, counts_processes: bool) -> None:

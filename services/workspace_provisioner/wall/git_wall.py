@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Self
 
 from chassis.packet_link import LinkClosed, PacketLink, close_all
+from fairlead_walls.own_place import OWN_PLACE
 from workspace_provisioner.wall.jobs import REFUSED, Job, fields_of
 
 log = logging.getLogger(__name__)
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import sys; sys.path[:0] = sys.argv[1], sys.argv.pop(2); "
     "from workspace_provisioner.wall.spawner import main; main()"
 )
 _RESTART_SECONDS = 0.2
@@ -143,7 +144,8 @@ class GitWall:
             # An own session keeps a terminal's Ctrl-C from it; the environment stays behind.
             process = subprocess.Popen(  # noqa: S603 - our own program, by its full path
                 [
-                    *(sys.executable, "-I", "-S", "-E", "-c", _PROGRAM, str(_PACKAGES)),
+                    *(sys.executable, "-I", "-S", "-E", "-c", _PROGRAM),
+                    *(str(_PACKAGES), OWN_PLACE),
                     *(str(theirs.fileno()), *_homes(self.program)),
                 ],
                 pass_fds=(theirs.fileno(),),

@@ -19,7 +19,7 @@ import sys
 import time
 
 from chassis.packets import DESCRIPTORS, number, pack, receive, widen
-from workspace_provisioner.wall import calls
+from fairlead_walls import kernel_calls as calls
 from workspace_provisioner.wall.cell import Cell, Ground, job_of
 from workspace_provisioner.wall.survey import Survey, try_walls
 

@@ -8,7 +8,11 @@ import contextlib
 import os
 import socket
 
-from workspace_provisioner.wall import call_filter, calls
+from fairlead_walls import kernel_calls as calls
+from fairlead_walls.call_filter import enforce
+from fairlead_walls.file_rules import FileRules
+from fairlead_walls.user_maps import open_user_map, write_user_map
+from workspace_provisioner.wall import call_filter
 from workspace_provisioner.wall.cell import Ground
 from workspace_provisioner.wall.view import furnish
 
@@ -49,7 +53,7 @@ class Survey:
         if user != 0:
             self.missing["own_user"] = "the service does not run as root"
         else:
-            self._users = self._attempt("own_user", _git_user_map, -1)
+            self._users = self._attempt("own_user", lambda: open_user_map(0, GIT_USER), -1)
         refused = _refusal(lambda: calls.unshare(_ALL_SPACES))
         if not refused:
             self._has_mounts = True
@@ -57,7 +61,7 @@ class Survey:
         self.missing["own_user"] = self.missing.get("own_user", refused)
         self._users = -1
         if not _refusal(lambda: calls.unshare(_ALL_SPACES | calls.OWN_USERS)):
-            _map_to_itself(user, group)
+            write_user_map("self", users=(user, user), groups=(group, group))
             self._has_mounts = self._own_users = True
             return
         for name in _SPACES:
@@ -99,52 +103,13 @@ def _refusal(attempt: Callable[[], None]) -> str:
     return ""
 
 
-def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="ascii") as file:
-        file.write(text)
-
-
-def _map_to_itself(user: int, group: int) -> None:
-    """Be in the new user namespace who one is outside (user_namespaces(7))."""
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{user} {user} 1")
-    _write("/proc/self/gid_map", f"{group} {group} 1")
-
-
-def _git_user_map() -> int:
-    """Return a user namespace by which a mount shows root's files as git's, and makes git's files
-    root's (mount_setattr(2), "ID-mapped mounts").
-    """
-    ready, done = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            calls.unshare(calls.OWN_USERS)
-            os.write(ready[1], b"1")
-            os.close(done[1])
-            os.read(done[0], 1)
-        finally:
-            os._exit(0)
-    try:
-        os.close(ready[1])
-        if not os.read(ready[0], 1):
-            raise OSError(0, "user namespaces are refused")
-        for which in ("uid_map", "gid_map"):
-            _write(f"/proc/{pid}/{which}", f"0 {GIT_USER} 1")
-        return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        for descriptor in (ready[0], *done):
-            os.close(descriptor)
-        os.waitpid(pid, 0)
-
-
 def _furnish_privately() -> int:
     calls.keep_mounts_private()
     return furnish()
 
 
 def _probe_file_rules() -> bool:
-    calls.FileRules().close()
+    FileRules(refuse_tcp=True).close()
     return True
 
 
@@ -155,7 +120,7 @@ def _probe_call_filter() -> bytes:
     if pid == 0:
         with contextlib.suppress(OSError):
             calls.gain_nothing()
-            call_filter.enforce(steps)
+            enforce(steps)
             os._exit(0)
         os._exit(1)
     if os.waitpid(pid, 0)[1] != 0:

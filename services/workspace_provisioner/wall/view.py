@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from workspace_provisioner.wall import calls
+from fairlead_walls import kernel_calls as calls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Fixtures that the suites of origins share."""
+"""Fixtures that suites share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_walls.survey import Survey
 from tests.fakes.git_client import GitClient, run_git
+from tests.fakes.walled import survey
 from tests.https_git import HttpsGitServer, https_git_server
 
 
@@ -45,3 +47,9 @@ def laptop(tmp_path: Path, team: GitClient) -> GitClient:
     found.write("mine", b"not pushed\n")
     found.commit("mine")
     return found
+
+
+@pytest.fixture(scope="session")
+def walls(tmp_path_factory: pytest.TempPathFactory) -> Survey:
+    """The walls of this machine; skips where sandboxes cannot be walled."""
+    return survey(tmp_path_factory.mktemp("walls"))

@@ -15,8 +15,11 @@ import pytest_asyncio
 
 from tests.contract.ports.test_store_history import trees_only
 from tests.fakes.git_client import GitClient, listing, run_git
+from tests.fakes.mounted_layers import run_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, chunked, open_room
-from workspace_provisioner.sources import Commits, Tip
+from workspace_provisioner.git.checkout import GitCheckouts
+from workspace_provisioner.git.index import Contents
+from workspace_provisioner.sources import Commits, ProjectKey, Tip
 from workspace_provisioner.workspaces import Miss, MissReason, Rung
 
 pytestmark = pytest.mark.asyncio
@@ -156,6 +159,48 @@ async def test_joining_packs_beside_takes(room: ProvisionerRoom, client: GitClie
     for path in paths:
         assert run_git(path, "fsck", "--full", "--strict") == b""
     await workspace_is_right(room, client, "last")
+
+
+@pytest.mark.parametrize("overlay", [False, True])
+async def test_history_that_comes_while_files_are_prepared_is_in_their_workspaces(
+    room: ProvisionerRoom,
+    client: GitClient,
+    monkeypatch: pytest.MonkeyPatch,
+    overlay: bool,
+) -> None:
+    if overlay and not room.trees.can_overlay:
+        pytest.skip("overlays cannot be mounted here")
+    client.write("d0/f0", b"second\n")
+    client.commit()
+    source = client.source()
+    history = client.pack([source.commit], [f"{source.commit}^{{tree}}"])
+    check_out = GitCheckouts.make
+    waiting = [history] if overlay else []
+
+    async def overtaken(
+        self: GitCheckouts, staged: Path, key: ProjectKey, commit: str, *, idle: bool = False
+    ) -> Contents:
+        if idle and waiting:
+            await room.importer.receive(source, (), chunked(waiting.pop()))
+        return await check_out(self, staged, key, commit, idle=idle)
+
+    monkeypatch.setattr(GitCheckouts, "make", overtaken)
+    files = trees_only(client, source.commit)
+    await room.importer.receive(source, (), chunked(files), tips_only=True)
+    await room.preparations.finished()
+    if not overlay:
+        waiting.append(history)  # for the entries of the pool, which the first take asks for
+        await room.make("first", source)
+        await room.preparations.finished()
+    assert not waiting
+    made, path = await room.make("later", source, overlay=overlay)
+    if overlay:
+        assert made.rung is Rung.OVERLAY
+        counted = run_inside(room.layout, made.workspace_id, "git rev-list --count HEAD")
+    else:
+        assert made.rung is Rung.POOL
+        counted = run_git(path, "rev-list", "--count", "HEAD")
+    assert counted == b"2\n"
 
 
 async def test_tags_that_come_with_the_history_are_in_later_workspaces(

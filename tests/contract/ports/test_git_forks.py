@@ -21,6 +21,7 @@ from workspace_provisioner.errors import (
     WorkspaceNotFound,
     WorkspaceReleased,
 )
+from workspace_provisioner.trees.layer_files import read_layer
 from workspace_provisioner.workspace_errors import BranchInUse, ForkFailed, WorkspaceExists
 from workspace_provisioner.workspaces import Rung, State, Workspace
 
@@ -323,7 +324,7 @@ async def test_a_fork_of_an_overlay_shares_its_template_and_nothing_else(
     run_inside(layout, made.workspace_id, "echo only here > d0/f0")
     assert run_inside(layout, source.workspace_id, "cat d0/f0") == b"changed\n"
     whole, copied = await fork(room, source, "whole", branch="whole", overlay=False)
-    assert not (layout.layers / whole.workspace_id).exists()
+    assert read_layer(layout.layers / whole.workspace_id) is None
     assert listing(copied) == listing(left)
     head = run_inside(layout, source.workspace_id, "git rev-parse HEAD")
     assert run_git(copied, "rev-parse", "whole") == head

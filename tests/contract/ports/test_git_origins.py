@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from chassis.resolver import SystemResolver
 from tests.fakes.git_client import GitClient, run_git
 from tests.https_git import NAME, HttpsGitServer, https_git_server
 from tests.openssh import OpenSshServer, openssh_server, sshd_program
 from workspace_provisioner.egress import EgressRules
 from workspace_provisioner.origins import OriginFailed, OriginFault, checked_origin
 from workspace_provisioner.sources import ObjectFormat
-from workspace_provisioner.transport.address import OriginAddresses, SystemResolver
+from workspace_provisioner.transport.address import OriginAddresses
 from workspace_provisioner.transport.credentials import Credentials
 from workspace_provisioner.transport.upstreams import GitOrigins
 
@@ -38,7 +39,7 @@ class Names:
         self.asked.append(host)
         if host in self.names:
             return self.names[host]
-        with closing(SystemResolver()) as resolver:
+        with closing(SystemResolver(threads=2)) as resolver:
             return await resolver(host, port)
 
 
@@ -368,12 +369,12 @@ async def test_silent_name_servers_hold_up_no_other_name(monkeypatch: pytest.Mon
         return known(host, port, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", ask)
-    with closing(SystemResolver()) as resolver:
+    with closing(SystemResolver(threads=2)) as resolver:
         silent = [
             asyncio.ensure_future(resolver(f"silent{number}.example", 443)) for number in range(64)
         ]
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 assert await resolver("127.0.0.1", 443) == ["127.0.0.1"]
                 # Nor does anybody else who has to leave the loop for a moment.
                 await asyncio.to_thread(gate.is_set)

@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 
 from tests.fakes.git_client import GitClient, run_git
-from tests.fakes.git_wall import instead_of_git, shell
+from tests.fakes.git_wall import instead_of_git, running, shell
 from workspace_provisioner.git.command import Git, GitLimits, GitTimedOut, OverlayMount, Place
 from workspace_provisioner.wall.git_wall import WALLS, GitWall
 
@@ -216,6 +217,18 @@ async def test_background_work_gives_way(tmp_path: Path, place: Place) -> None:
     async with shell(tmp_path, "nice") as git:
         assert (await git.run("gc", place=place)).output == b"0\n"
         assert (await git.run("gc", place=replace(place, idle=True))).output == b"10\n"
+
+
+async def test_background_work_is_not_kept_from_a_busy_disk(tmp_path: Path, place: Place) -> None:
+    program = instead_of_git(tmp_path, "echo begun; read -r _")
+    async with GitWall(program=program, directory=tmp_path) as wall:
+        git = Git(wall=wall, seconds=20)
+        async with git.started("gc", place=replace(place, idle=True)) as process:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"begun\n"
+            (pid,) = running(program)
+            assert os.sched_getscheduler(pid) == os.SCHED_IDLE
+            assert psutil.Process(pid).ionice() == (psutil.IOPRIO_CLASS_BE, 7)
 
 
 async def test_many_at_once(git: Git, place: Place, client: GitClient) -> None:

@@ -207,6 +207,7 @@ async def test_changes_that_are_not_whole(room: ProvisionerRoom, client: GitClie
         assert missed == Miss(MissReason.UNKNOWN_CHANGES, (changes.tree,), (client.head(),))
     with pytest.raises(PackInvalid):
         await room.ask("k", client.source(changes=Changes(tree, b"PACK and no more")))
+    await room.preparations.finished()  # which stages for templates
     assert not room.leftovers()
     assert not await room.trees.present()
     await room.make("k", client.source(changes=client.dirty()))

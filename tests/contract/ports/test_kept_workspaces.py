@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.disk import PowerCutDisk
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.mounted_layers import statuses_inside
+from tests.fakes.provisioned import provisioned
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_layered_room, open_room
 from tests.fakes.store_room import open_store_room
 from workspace_provisioner import core
@@ -32,7 +32,7 @@ from workspace_provisioner.trees import pool_files, template_files
 from workspace_provisioner.trees.git_trees import GitTrees
 from workspace_provisioner.trees.template_records import READY, read_ready
 from workspace_provisioner.upkeep import Upkeep
-from workspace_provisioner.workspaces import Rung, State, Workspace
+from workspace_provisioner.workspaces import Rung, Workspace
 
 pytestmark = pytest.mark.asyncio
 
@@ -182,25 +182,11 @@ async def test_a_workspace_over_a_template_made_on_demand_outlives_a_start_of_th
 
 async def test_a_workspace_that_comes_during_a_flush_waits_for_the_next(tmp_path: Path) -> None:
     """Nobody has made durable yet what it stands on."""
-    client_now = FakeClock().now()
     root = tmp_path / "host"
     for name in ("records", "logs"):
         (root / name).mkdir(parents=True)
     disk = PowerCutDisk(root)
-    first = Workspace(
-        workspace_id="wsp_" + "a" * 26,
-        tenant="ada",
-        state=State.PROVISIONED,
-        project="project",
-        object_format="sha1",
-        commit="c" * 40,
-        branch="main",
-        changes_tree="",
-        has_submodules=False,
-        created_at=client_now,
-        expires_at=client_now + LEASE,
-    )
-    second = replace(first, workspace_id="wsp_" + "b" * 26)
+    first, second = provisioned("a"), provisioned("b")
     with ThreadPoolExecutor(max_workers=1) as executor:
         ledgers = []
         for boot in ("1", "2"):

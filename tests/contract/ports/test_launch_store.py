@@ -194,7 +194,7 @@ async def test_a_reader_waits_for_the_next_event(stores: Stores) -> None:
     store, log, _ = stores
     first = record()
     await store.create(first)
-    waiting = asyncio.ensure_future(log.after(first.launch_id, 0, wait=3))
+    waiting = asyncio.ensure_future(log.after(first.launch_id, 0, wait=60))
     while not waiting.done():
         await asyncio.sleep(0.01)
         if await store.save(first.next(), [event(1001)]) is Saved.DONE:

@@ -20,9 +20,10 @@ from chassis.ids import random_id
 from sandbox_worker.isolation import overlay
 from sandbox_worker.isolation.overlay_trial import can_mount_overlay
 from sandbox_worker.isolation.process import ProcessIsolation
-from sandbox_worker.ports import Enclosure, Layers, ProgramOrder, Tree
-from sandbox_worker.sandbox import Limits
+from sandbox_worker.ports import Enclosure, ProgramOrder, Tree
+from sandbox_worker.sandbox import HOST_NETWORK, Limits
 from sandbox_worker.trees import HostTrees
+from tests.fakes.isolation import no_cgroups
 from tests.fakes.provisioner_room import open_room
 
 pytestmark = pytest.mark.asyncio
@@ -36,7 +37,10 @@ async def isolation(tmp_path: Path) -> AsyncIterator[ProcessIsolation]:
         pytest.skip("overlays cannot be mounted on this machine")
     with ThreadPoolExecutor(2) as executor:
         async with ProcessIsolation(
-            private_root=tmp_path / "private", path="/usr/bin:/bin", executor=executor
+            private_root=tmp_path / "private",
+            path="/usr/bin:/bin",
+            cgroups=no_cgroups(executor),
+            executor=executor,
         ) as running:
             yield running
 
@@ -61,8 +65,7 @@ def layer(root: Path, name: str, **files: str) -> Path:
 
 
 async def found(host_root: Path, workspace_id: str) -> Tree:
-    with ThreadPoolExecutor(1) as executor:
-        return await HostTrees(host_root=host_root, executor=executor).find(workspace_id)
+    return await HostTrees(host_root=host_root).find(workspace_id)
 
 
 async def run(enclosure: Enclosure, script: str, directory: str = "") -> str:
@@ -88,7 +91,7 @@ async def test_a_program_sees_the_layers_and_writes_to_the_upper_one(
     template = layer(tmp_path, "a,b\\c", one="1", two="2", sub__three="3")
     delta = layer(tmp_path, "delta", two="new")
     workspace_id = layered(tmp_path, delta, template)
-    enclosure = await isolation.enclose(random_id("sbx"), Limits())
+    enclosure = await isolation.enclose(random_id("sbx"), Limits(), HOST_NETWORK, tenant="t")
     tree = await found(tmp_path, workspace_id)
     for _ in range(2):
         await enclosure.bind(tree)
@@ -111,7 +114,10 @@ async def test_siblings_over_one_template_do_not_see_each_other(
     isolation: ProcessIsolation, tmp_path: Path
 ) -> None:
     template = layer(tmp_path, "template", one="1")
-    enclosures = [await isolation.enclose(random_id("sbx"), Limits()) for _ in range(3)]
+    enclosures = [
+        await isolation.enclose(random_id("sbx"), Limits(), HOST_NETWORK, tenant="t")
+        for _ in range(3)
+    ]
     for number, enclosure in enumerate(enclosures):
         await enclosure.bind(await found(tmp_path, layered(tmp_path, template)))
         await run(enclosure, f"echo {number} > one")
@@ -125,7 +131,7 @@ async def test_siblings_over_one_template_do_not_see_each_other(
 async def test_layers_that_are_gone_are_a_typed_refusal(
     isolation: ProcessIsolation, tmp_path: Path
 ) -> None:
-    enclosure = await isolation.enclose(random_id("sbx"), Limits())
+    enclosure = await isolation.enclose(random_id("sbx"), Limits(), HOST_NETWORK, tenant="t")
     gone = await found(tmp_path, layered(tmp_path, tmp_path / "nowhere"))
     with pytest.raises(FairleadError) as caught:
         await enclosure.bind(gone)
@@ -140,7 +146,7 @@ async def test_a_workspace_can_be_taken_away_while_it_is_mounted(
 ) -> None:
     workspace_id = layered(tmp_path, layer(tmp_path, "template", one="1"))
     tree = await found(tmp_path, workspace_id)
-    enclosure = await isolation.enclose(random_id("sbx"), Limits())
+    enclosure = await isolation.enclose(random_id("sbx"), Limits(), HOST_NETWORK, tenant="t")
     await enclosure.bind(tree)
     for name in ("trees", "layers"):
         (tmp_path / name / workspace_id).rename(tmp_path / f"trash-{name}")
@@ -151,11 +157,7 @@ async def test_a_workspace_can_be_taken_away_while_it_is_mounted(
 @pytest.mark.parametrize("text", ["", "{}", '{"lower": 1}'])
 async def test_a_workspace_without_readable_layers_is_not_there(tmp_path: Path, text: str) -> None:
     workspace_id = layered(tmp_path)
-    assert (await found(tmp_path, workspace_id)).layers == Layers(
-        (),
-        tmp_path / "layers" / workspace_id / "upper",
-        tmp_path / "layers" / workspace_id / "work",
-    )
+    assert (await found(tmp_path, workspace_id)).layers is None
     (tmp_path / "layers" / workspace_id / "mount.json").write_text(text)
     with pytest.raises(FairleadError) as caught:
         await found(tmp_path, workspace_id)

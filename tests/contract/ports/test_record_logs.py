@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.disk import PowerCutDisk
+from tests.fakes.provisioned import NOW, provisioned
 from tests.fakes.registry import nothing
 from workspace_provisioner.disk import record_logs
 from workspace_provisioner.disk.file_disk import FileDisk
@@ -28,7 +29,6 @@ from workspace_provisioner.errors import StorageUnavailable
 from workspace_provisioner.ports import Log
 from workspace_provisioner.workspaces import State, Workspace
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SHORT = 4096
 
 
@@ -39,20 +39,7 @@ def _short_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def released(number: int) -> Workspace:
     """A tombstone: it says nothing about files, so nothing but the record decides."""
-    return Workspace(
-        workspace_id="wsp_" + f"{number:026}",
-        tenant="ada",
-        state=State.RELEASED,
-        project="project",
-        object_format="sha1",
-        commit="c" * 40,
-        branch="main",
-        changes_tree="",
-        has_submodules=False,
-        created_at=NOW,
-        expires_at=NOW,
-        released_at=NOW,
-    )
+    return provisioned(workspace_id="wsp_" + f"{number:026}", state=State.RELEASED, released_at=NOW)
 
 
 class Machine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from redis import exceptions
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -38,6 +39,43 @@ async def test_a_redis_that_is_away_is_unavailable_and_comes_back(own_redis: Red
         own_redis.start()
         with redis_errors():
             assert await redis.get("k") is None
+
+
+@pytest.mark.asyncio
+async def test_a_command_that_is_cancelled_as_it_is_written_is_cancelled(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drain = asyncio.StreamWriter.drain
+    async with open_redis(own_redis.url) as redis:
+        await redis.ping()
+        asking = asyncio.ensure_future(redis.blpop(["k"], timeout=1))
+
+        async def drain_and_cancel(writer: asyncio.StreamWriter) -> None:
+            await drain(writer)
+            asyncio.get_running_loop().call_soon(asking.cancel)
+
+        monkeypatch.setattr(asyncio.StreamWriter, "drain", drain_and_cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        monkeypatch.undo()
+        assert await redis.ping()
+
+
+@pytest.mark.asyncio
+async def test_a_command_that_cannot_be_written_is_given_up_in_time(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    async with open_redis(own_redis.url) as redis:
+        connection = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+        connection.socket_timeout = 0.05
+        monkeypatch.setattr(asyncio.StreamWriter, "drain", never)
+        with pytest.raises(exceptions.TimeoutError, match="writing"):
+            await connection.send_packed_command(b"", check_health=False)
+        assert not connection.is_connected
+        await redis.connection_pool.release(connection)
 
 
 @pytest.mark.asyncio

@@ -58,7 +58,7 @@ class Blocked:
 async def take_warm(room: ProvisionerRoom, client: GitClient, gate: threading.Event) -> None:
     """Take what is prepared, which the work that is blocked must not hold up."""
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             made, _ = await room.make("warm", client.source(), "branch", overlay=True)
     finally:
         gate.set()
@@ -136,7 +136,7 @@ async def uploads_that_stand_still(room: StoreRoom, source: Source) -> AsyncIter
     ]
     await asyncio.sleep(0)  # now each has a place, or waits for one
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             yield
         assert 0 < begun < MANY
     finally:

@@ -13,6 +13,7 @@ from tests.fakes.origin_host import opened
 from tests.https_git import HttpsGitServer
 from workspace_provisioner.origins import with_origins
 from workspace_provisioner.sources import Source
+from workspace_provisioner.trees.layer_files import read_note
 
 
 def add_submodule(
@@ -73,6 +74,11 @@ async def test_submodules_are_reported_and_fetched_when_asked(
         lines = run_git(tree, "submodule", "status", "--recursive").decode().splitlines()
         assert [line.split()[1] for line in lines] == ["libs/outer", "libs/outer/libs/inner"]
         assert {line[0] for line in lines} == {" "}
+        note = read_note(host.core.layout.layers / made.workspace_id)
+        assert note is not None
+        borrowed = {each.read_text().strip() for each in tree.glob(".git/**/info/alternates")}
+        assert {str(each) for each in note.stores} == borrowed
+        assert len(borrowed) == 3
         # The next launch of these commits fetches nothing.
         count = len(https.requests)
         await host.make("more", with_submodules(laptop, https))

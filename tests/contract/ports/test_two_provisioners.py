@@ -16,7 +16,7 @@ import pytest
 import chassis
 import fairlead
 from tests.fakes.git_client import GitClient, run_git
-from tests.fakes.mounted_layers import copy_out
+from tests.fakes.mounted_layers import copy_out, is_layered
 from tests.fakes.provisioner_room import LEASE, open_room
 from workspace_provisioner import leases
 from workspace_provisioner.errors import WorkspaceReleased
@@ -84,7 +84,7 @@ async def _check(host: Path, tmp_path: Path) -> None:
             assert run_git(store, "fsck", "--full", "--no-dangling") == b""
         for each in live:
             path = room.layout.trees / each.workspace_id
-            if (room.layout.layers / each.workspace_id).exists():
+            if is_layered(room.layout, each.workspace_id):
                 path = copy_out(room.layout, each.workspace_id, tmp_path / each.workspace_id)
             assert run_git(path, "fsck", "--no-dangling") == b""
             assert run_git(path, "status", "--porcelain") == b""

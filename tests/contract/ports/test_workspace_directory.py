@@ -10,8 +10,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from chassis.redis_client import open_redis
-from signalling.redis_workspaces import RedisWorkspaces
-from signalling.workspace_ports import WorkspaceDirectory
+from signalling.redis_places import RedisPlaces
+from signalling.whereabouts import Directory
 from tests.fakes.faults import Faults
 from tests.fakes.workspaces import FakeWorkspaceDirectory
 
@@ -20,16 +20,16 @@ WORKSPACE = "wsp_" + "a" * 26
 
 
 @pytest_asyncio.fixture(params=["fake", "redis"])
-async def directory(request: pytest.FixtureRequest) -> AsyncIterator[WorkspaceDirectory]:
+async def directory(request: pytest.FixtureRequest) -> AsyncIterator[Directory]:
     if request.param == "fake":
         yield FakeWorkspaceDirectory(faults=Faults())
         return
     async with open_redis(request.getfixturevalue("redis_url")) as redis:
         await redis.flushall()
-        yield RedisWorkspaces(redis=redis)
+        yield RedisPlaces(redis=redis, noun="workspace")
 
 
-async def test_of_many_claims_of_a_key_one_host_wins(directory: WorkspaceDirectory) -> None:
+async def test_of_many_claims_of_a_key_one_host_wins(directory: Directory) -> None:
     assert await directory.host_of_key("t", "key") == ""
     kept = await asyncio.gather(
         *(directory.claim_key("t", "key", f"host {number}") for number in range(8))
@@ -39,7 +39,7 @@ async def test_of_many_claims_of_a_key_one_host_wins(directory: WorkspaceDirecto
     assert await directory.claim_key("other", "key", "its own") == "its own"
 
 
-async def test_a_place_is_kept_for_its_tenant(directory: WorkspaceDirectory) -> None:
+async def test_a_place_is_kept_for_its_tenant(directory: Directory) -> None:
     assert await directory.host_of("t", WORKSPACE) == ""
     await directory.put("t", WORKSPACE, "host")
     await directory.put("t", WORKSPACE, "host")
@@ -48,7 +48,7 @@ async def test_a_place_is_kept_for_its_tenant(directory: WorkspaceDirectory) -> 
 
 
 async def test_redis_forgets_after_a_day(redis: Redis) -> None:
-    directory = RedisWorkspaces(redis=redis)
+    directory = RedisPlaces(redis=redis, noun="workspace")
     await directory.claim_key("t", "key", "host")
     await directory.put("t", WORKSPACE, "host")
     for key in ("fairlead:workspace-key:t:key", f"fairlead:workspace:t:{WORKSPACE}"):

@@ -8,13 +8,13 @@ import os
 import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.disk import PowerCutDisk
 from tests.fakes.git_client import GitClient
+from tests.fakes.provisioned import provisioned
 from tests.fakes.provisioner_room import open_layered_room
 from tests.fakes.registry import nothing
 from workspace_provisioner.disk import file_disk
@@ -28,9 +28,7 @@ from workspace_provisioner.ports import Disk
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.templates import template_id
 from workspace_provisioner.trees.template_records import READY, read_ready
-from workspace_provisioner.workspaces import Rung, State, Workspace
-
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
+from workspace_provisioner.workspaces import Rung
 
 
 class Flushes:
@@ -114,19 +112,7 @@ async def test_a_workspace_that_is_kept_after_a_power_cut_has_its_files(
     records.mkdir(parents=True)
     (root / "logs").mkdir()
     disk = PowerCutDisk(root)
-    made = Workspace(
-        workspace_id="wsp_" + "a" * 26,
-        tenant="ada",
-        state=State.PROVISIONED,
-        project="project",
-        object_format="sha1",
-        commit="c" * 40,
-        branch="main",
-        changes_tree="",
-        has_submodules=False,
-        created_at=NOW,
-        expires_at=NOW + timedelta(minutes=30),
-    )
+    made = provisioned()
     with ThreadPoolExecutor(max_workers=1) as executor:
         files = FileWork(executor=executor)
         ledger = await opened_ledger(records, disk, files, "boot 1")

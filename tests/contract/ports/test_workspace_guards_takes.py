@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from tests.fakes.git_client import GitClient, listing, run_git
-from tests.fakes.mounted_layers import statuses_inside
+from tests.fakes.mounted_layers import is_layered, statuses_inside
 from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room, open_room
 from workspace_provisioner.git.index import Contents
 from workspace_provisioner.git.tree_changes import TreeChanges
@@ -194,7 +194,7 @@ async def test_a_delta_whose_base_is_dropped_during_a_take_leads_to_the_next_run
     made, path = await room.make("k", client.source(), overlay=True)
     assert made.rung not in (Rung.OVERLAY, Rung.OVERLAY_DELTA)
     assert listing(path) == listing(client.path)
-    assert not (room.layout.layers / made.workspace_id).exists()
+    assert not is_layered(room.layout, made.workspace_id)
 
 
 async def test_no_delta_is_ready_without_its_base(
@@ -215,7 +215,9 @@ async def test_no_delta_is_ready_without_its_base(
     await room.upload(client)
     await room.preparations.finished()
     assert not base.exists()
-    assert not (room.layout.templates / template_id(KEY, client.head()) / READY).exists()
+    ready = read_ready(room.layout.templates / template_id(KEY, client.head()))
+    assert ready is not None
+    assert ready[0].base == ""
     monkeypatch.undo()
     made, _ = await room.make("k", client.source(), overlay=True)
     assert statuses_inside(room.layout, made.workspace_id) == []

@@ -88,6 +88,7 @@ async def test_a_whole_pack_with_a_base_in_another_store_is_refused(
     commit, stealing = leaning_on(SECRET)
     with pytest.raises(SnapshotIncomplete):
         await room.importer.receive(source_of(tenant, project, commit), (), chunked(stealing))
+    await room.preparations.finished()  # which stages for templates
     assert not room.leftovers()
     # Where the base is, the very same pack is taken.
     own = source_of("ada", "project", commit)

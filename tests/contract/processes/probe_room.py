@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from opentelemetry.sdk.trace import SpanProcessor
 from pydantic import Field
 
 from chassis.errors import FailedPrecondition
@@ -33,6 +35,13 @@ class ProbeService:
             await asyncio.Event().wait()
 
 
+class StuckFlush(SpanProcessor):
+    """Spans that never get to where they go."""
+
+    def shutdown(self) -> None:
+        threading.Event().wait()
+
+
 @asynccontextmanager
 async def build(settings: ProbeSettings) -> AsyncIterator[Service]:
     match settings.mode:
@@ -48,7 +57,10 @@ async def build(settings: ProbeSettings) -> AsyncIterator[Service]:
                 tasks.create_task(_crash())
                 yield ProbeService(mode=settings.mode)
             return
-    with start_telemetry("probe").get_tracer("probe").start_as_current_span("probe.start"):
+    provider = start_telemetry("probe")
+    if settings.mode == "stuck_flush":
+        provider.add_span_processor(StuckFlush())
+    with provider.get_tracer("probe").start_as_current_span("probe.start"):
         pass
     try:
         yield ProbeService(mode=settings.mode)

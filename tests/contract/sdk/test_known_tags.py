@@ -56,7 +56,6 @@ def sent(source: JsonObject) -> dict[str, str]:
 
 def test_a_tag_that_is_new_or_moved_is_sent_once(repository: LocalRepository) -> None:
     repository.git("tag", "first")
-    assert "tags" not in launched(repository), "the upload that a first launch needs brings it"
     assert sent(launched(repository)) == {"refs/tags/first": repository.git("rev-parse", "HEAD")}
     assert "tags" not in launched(repository)
     repository.git("pack-refs", "--all")
@@ -89,6 +88,22 @@ def test_an_annotated_tag_and_a_tagged_side_travel_in_the_pack(
     pack = base64.b64decode(str(commits["pack"]))
     host.git("index-pack", "--stdin", "--fix-thin", stdin=pack)
     host.git("rev-list", "--objects", noted, side)
+
+
+def test_a_first_launch_brings_the_tags_of_its_history_against_its_commit(
+    repository: LocalRepository,
+) -> None:
+    repository.git("tag", "-a", "-m", "noted", "v1")
+    repository.git("checkout", "-q", "--detach")
+    repository.write("aside", b"x")
+    repository.commit("aside")
+    repository.git("tag", "side")
+    repository.git("checkout", "-q", "main")
+    source = launched(repository)
+    assert sent(source) == {"refs/tags/v1": repository.git("rev-parse", "v1")}
+    commits = source["commits"]
+    assert isinstance(commits, dict)
+    assert commits["against"] == [repository.git("rev-parse", "HEAD")]
 
 
 def test_without_a_tag_that_is_new_no_git_runs(

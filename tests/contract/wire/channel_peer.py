@@ -1,7 +1,8 @@
 """`python -m tests.contract.wire.channel_peer FOLDER`: all but the gateway, for one exchange.
 
-Signalling and the port door are Unix sockets in FOLDER, so that a gateway in another network
-namespace finds them; only the association crosses the network. Prints what it saw as JSON.
+Signalling is a Unix socket in FOLDER, and so is the gateway's address for workers: a gateway in
+another network namespace finds them, and only the association crosses the network. Prints what it
+saw as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import sys
 
 from fairlead_sdk.forwarding import forward
-from tests.fakes.port_door import open_door, open_servers
+from tests.fakes.port_worker import open_servers, open_worker
 from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
 
 SECONDS = 40.0
@@ -45,8 +46,8 @@ async def main(folder: str) -> None:
     async with (
         asyncio.timeout(SECONDS),
         open_servers() as servers,
-        open_door(f"{folder}/door.sock") as door,
-        serve_signalling(door, f"unix:{folder}/signalling.sock") as signalling,
+        open_worker() as worker,
+        serve_signalling(worker, f"unix:{folder}/signalling.sock") as signalling,
     ):
         await signalling.until(lambda: signalling.is_connected, SECONDS)
         sys.stdout.write(json.dumps(await exchange(signalling, servers.echo)) + "\n")

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from signalling.api_keys import ApiKeys
 from signalling.event_stream import EventStreams
+from signalling.file_ports import Files
 from signalling.rest_api import RestParts, rest_application
 from signalling.tracing import HttpTracing
 from tests.fakes.answers import FakeAnswers
@@ -25,7 +26,11 @@ from tests.fakes.front_door import (
     FakeMesh,
     FakeSessions,
     FakeUploads,
+    NoFiles,
 )
+from tests.fakes.objects import EchoObjects
+from tests.fakes.sandbox_room import SandboxRoom
+from tests.fakes.terminals import EchoTerminals
 from tests.fakes.workspace_room import COMMIT, WorkspaceRoom
 
 
@@ -38,8 +43,11 @@ class Door:
     other_key: str
     launches: FakeLaunches
     executions: FakeExecutions
+    terminals: EchoTerminals
+    objects: EchoObjects
     uploads: FakeUploads
     room: WorkspaceRoom
+    sandboxes: SandboxRoom
     check: FakeCheck
     streams: EventStreams
     spans: InMemorySpanExporter
@@ -56,23 +64,36 @@ class Door:
             yield client
 
 
-def make_door(state: Path, *, keep_alive_seconds: float = 15.0, real_uploads: bool = False) -> Door:
+def make_door(
+    state: Path,
+    *,
+    keep_alive_seconds: float = 15.0,
+    real_uploads: bool = False,
+    files: Files | None = None,
+) -> Door:
     """Build the application over fakes, with a key each for two tenants; with `real_uploads` they
-    answer the misses of workspaces.
+    answer the misses of workspaces. Without `files` no sandbox has any.
     """
     keys = ApiKeys(state=state)
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     launches, executions, uploads = FakeLaunches(), FakeExecutions(), FakeUploads()
+    terminals = EchoTerminals(executions=executions)
+    objects = EchoObjects()
     check, mesh = FakeCheck(), FakeMesh()
     room = WorkspaceRoom(known={COMMIT})
+    sandboxes = SandboxRoom(workspaces=room)
     streams = EventStreams(keep_alive_seconds=keep_alive_seconds)
     parts = RestParts(
         launches=launches,
         executions=executions,
+        terminals=terminals,
+        objects=objects,
+        files=files or NoFiles(),
         uploads=room.uploads if real_uploads else uploads,
         workspaces=room.keeper,
+        sandboxes=sandboxes.keeper,
         sessions=FakeSessions(),
         hosts=mesh,
         gateways=mesh,
@@ -90,8 +111,11 @@ def make_door(state: Path, *, keep_alive_seconds: float = 15.0, real_uploads: bo
         other_key=keys.add("other"),
         launches=launches,
         executions=executions,
+        terminals=terminals,
+        objects=objects,
         uploads=uploads,
         room=room,
+        sandboxes=sandboxes,
         check=check,
         streams=streams,
         spans=exporter,

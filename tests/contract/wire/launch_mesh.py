@@ -19,6 +19,7 @@ from chassis.rpc_server import serve_grpc
 from chassis.rpc_wrapping import Request, Response
 from fairlead.execution.v1 import execution_pb2_grpc
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
+from fairlead.sandbox.v1 import sandbox_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
 from fairlead.workspace.v1 import workspace_pb2_grpc
 from signalling.caller import set_tenant
@@ -62,6 +63,7 @@ class Mesh:
     executions: execution_pb2_grpc.ExecutionServiceAsyncStub
     snapshots: snapshot_pb2_grpc.SnapshotServiceAsyncStub
     public: workspace_pb2_grpc.WorkspaceServiceAsyncStub
+    sandboxes: sandbox_pb2_grpc.SandboxServiceAsyncStub
     half: LaunchHalf
     workspaces: FakeWorkspaces
     worker: FakeWorker
@@ -170,6 +172,7 @@ async def running_mesh(redis: Redis, directory: str) -> AsyncIterator[Mesh]:
             executions=execution_pb2_grpc.ExecutionServiceStub(channel),
             snapshots=snapshot_pb2_grpc.SnapshotServiceStub(channel),
             public=workspace_pb2_grpc.WorkspaceServiceStub(channel),
+            sandboxes=sandbox_pb2_grpc.SandboxServiceStub(channel),
             half=half,
             workspaces=workspaces,
             worker=worker,

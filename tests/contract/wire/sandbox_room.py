@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import grpc
 import psutil
 from opentelemetry.sdk.trace import TracerProvider
 
+from chassis.errors import FairleadError
 from chassis.ids import random_id
 from chassis.rpc_channel import closing, open_channel
 from chassis.rpc_errors import neighbour_errors
@@ -48,7 +50,7 @@ class SandboxRoom:
         self.host_root = host_root
 
     async def create(
-        self, key: str = "", *, isolation: str = "", limits: sandbox_pb2.Limits | None = None
+        self, key: str = "", *, isolation: str = "process", limits: sandbox_pb2.Limits | None = None
     ) -> sandbox_pb2.Sandbox:
         with neighbour_errors("worker"):
             answer = await self.sandboxes.CreateSandbox(
@@ -89,12 +91,20 @@ class SandboxRoom:
         directory: str = "",
         stdin: bool = False,
         seconds: float = 0,
+        grace: float | None = None,
+        on_full: execution_pb2.OnFull.ValueType = execution_pb2.ON_FULL_UNSPECIFIED,
     ) -> execution_pb2.Execution:
         command = execution_pb2.Command(
-            arguments=arguments, environment=environment, directory=directory, stdin=stdin
+            arguments=arguments,
+            environment=environment,
+            directory=directory,
+            stdin=stdin,
+            on_full=on_full,
         )
         if seconds:
             command.timeout.FromMilliseconds(int(seconds * 1000))
+        if grace is not None:
+            command.grace.FromMilliseconds(int(grace * 1000))
         with neighbour_errors("worker"):
             answer = await self.executions.StartExecution(
                 execution_pb2.StartExecutionRequest(
@@ -117,7 +127,7 @@ class SandboxRoom:
 
     async def frames(
         self, execution_id: str, after: int = 0
-    ) -> AsyncIterator[execution_pb2.WatchOutputResponse]:
+    ) -> AsyncGenerator[execution_pb2.WatchOutputResponse, None]:
         call = self.executions.WatchOutput(
             execution_pb2.WatchOutputRequest(
                 tenant=TENANT, execution_id=execution_id, after_sequence=after
@@ -176,10 +186,14 @@ class SandboxRoom:
             answer = await self.sandboxes.ReleaseSandbox(request)
         return answer.released
 
-    async def open_port(self, sandbox_id: str, port: int) -> sandbox_pb2.OpenPortResponse:
+    async def open_port(
+        self, sandbox_id: str, port: int, address: str = "unix:/nowhere", ticket: bytes = bytes(32)
+    ) -> None:
         with neighbour_errors("worker"):
-            return await self.sandboxes.OpenPort(
-                sandbox_pb2.OpenPortRequest(tenant=TENANT, sandbox_id=sandbox_id, port=port)
+            await self.sandboxes.OpenPort(
+                sandbox_pb2.OpenPortRequest(
+                    tenant=TENANT, sandbox_id=sandbox_id, port=port, address=address, ticket=ticket
+                )
             )
 
 
@@ -188,7 +202,6 @@ def room_settings(host_root: Path, sockets: Path, **fields: object) -> Settings:
     return Settings.model_validate(
         {
             "bind": f"unix:{sockets}/worker",
-            "door_bind": f"unix:{sockets}/door",
             "host_root": host_root,
             "redis_url": f"unix://{sockets}/no-redis",
             **fields,
@@ -217,7 +230,6 @@ def room_process(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
             "PATH": os.defpath,
             "PYTHONPATH": f"{SERVICES}:{GENERATED}",
             "FAIRLEAD_SANDBOX_BIND": settings.bind,
-            "FAIRLEAD_SANDBOX_DOOR_BIND": settings.door_bind,
             "FAIRLEAD_HOST_ROOT": str(settings.host_root),
             "FAIRLEAD_REDIS_URL": settings.redis_url,
             "FAIRLEAD_DRAIN_SECONDS": "0.2",
@@ -230,6 +242,27 @@ def room_process(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
+
+
+@asynccontextmanager
+async def own_worker(
+    settings: Settings,
+) -> AsyncIterator[tuple[subprocess.Popen[bytes], SandboxRoom]]:
+    """A worker process, and a client once it serves, however long a busy machine takes."""
+    with room_process(settings) as process:
+        async with room_client(settings.bind, settings.host_root) as room:
+            while not await _serves(room):
+                assert process.poll() is None
+                await asyncio.sleep(0.02)
+            yield process, room
+
+
+async def _serves(room: SandboxRoom) -> bool:
+    try:
+        await room.release(key="nothing")
+    except FairleadError:
+        return False
+    return True
 
 
 def processes_with(text: str) -> list[int]:

@@ -11,6 +11,7 @@ import pytest
 from fairlead_sdk.errors import FairleadError, NotFound
 from fairlead_sdk.forwarding import forward
 from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+from tests.eventually import eventually
 
 
 class Api:
@@ -20,6 +21,7 @@ class Api:
         self.answer = answer
         self.error = error
         self.closed: list[str] = []
+        self.asked = asyncio.Event()
 
     async def open_session(self, launch_id: str) -> str:
         if self.error is not None:
@@ -27,19 +29,23 @@ class Api:
         return "ses_a"
 
     async def send_offer(self, session_id: str, sdp: str) -> str:
+        self.asked.set()
         return self.answer
 
     async def close_session(self, session_id: str) -> None:
         self.closed.append(session_id)
 
 
+async def _sockets() -> int:
+    return len(psutil.Process().net_connections())
+
+
 async def failure(api: Api, port: int = 80, local_port: int = 0, seconds: float = 5.0) -> str:
-    sockets = len(psutil.Process().net_connections())
+    sockets = await _sockets()
     with pytest.raises(FairleadError) as caught:
         async with forward(api, "lch_a", port, local_port, connect_seconds=seconds):
             pytest.fail("a tunnel was opened")
-    await asyncio.sleep(0.05)
-    assert len(psutil.Process().net_connections()) == sockets
+    await eventually(_sockets, lambda found: found == sockets)
     return caught.value.reason
 
 
@@ -81,24 +87,26 @@ async def test_a_gateway_that_is_not_reached_is_a_timeout() -> None:
 
 @pytest.mark.asyncio
 async def test_cancelling_while_connecting_leaves_nothing() -> None:
+    before = await _sockets()
     silent = WebrtcTunnel()
     answer = (await silent.offer()).replace("a=setup:actpass", "a=setup:active")
     await silent.close()
-    await asyncio.sleep(0.05)
-    sockets, api = len(psutil.Process().net_connections()), Api(answer=answer)
+    sockets = await eventually(_sockets, lambda found: found == before)
+    api = Api(answer=answer)
 
     async def forever() -> None:
         async with forward(api, "lch_a", 80):
             pytest.fail("a tunnel was opened")
 
     task = asyncio.create_task(forever())
+    await api.asked.wait()
+    # Wherever it is with the answer by then.
     await asyncio.sleep(0.3)
     task.cancel()
     await asyncio.wait((task,))
-    await asyncio.sleep(0.05)
     assert task.cancelled()
     assert api.closed == ["ses_a"]
-    assert len(psutil.Process().net_connections()) == sockets
+    await eventually(_sockets, lambda found: found == sockets)
 
 
 @pytest.mark.asyncio

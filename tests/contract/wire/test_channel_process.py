@@ -14,7 +14,7 @@ import urllib.request
 import pytest
 
 from fairlead_sdk.forwarding import forward
-from tests.fakes.port_door import open_door, open_servers
+from tests.fakes.port_worker import open_servers, open_worker
 from tests.fakes.scripted_signalling import serve_signalling
 
 
@@ -22,7 +22,7 @@ async def probe(port: int, path: str) -> tuple[int, str]:
     def ask() -> tuple[int, str]:
         try:
             url = f"http://127.0.0.1:{port}{path}"
-            with urllib.request.urlopen(url, timeout=2) as answer:
+            with urllib.request.urlopen(url, timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -34,7 +34,7 @@ async def probe(port: int, path: str) -> tuple[int, str]:
 
 
 async def until(port: int, path: str, status: int) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             got, body = await probe(port, path)
             if got == status:
@@ -53,8 +53,9 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
             env={
                 **os.environ,
                 "FAIRLEAD_RELAY_SIGNALLING": address,
+                "FAIRLEAD_RELAY_WORKERS_BIND": f"unix:{folder}/relay.sock",
                 "FAIRLEAD_RELAY_HTTP_BIND": f"127.0.0.1:{unused_tcp_port}",
-                "FAIRLEAD_DRAIN_SECONDS": "1",
+                "FAIRLEAD_DRAIN_SECONDS": "5",
             },
             stderr=asyncio.subprocess.PIPE,
         )
@@ -64,8 +65,8 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
             assert json.loads(body)["reason"] == "signalling_unavailable"
             async with (
                 open_servers() as servers,
-                open_door(f"{folder}/door.sock") as door,
-                serve_signalling(door, address) as signalling,
+                open_worker() as worker,
+                serve_signalling(worker, address) as signalling,
             ):
                 await until(unused_tcp_port, "/readyz", 200)
                 async with forward(signalling, "lch_a", servers.echo) as local:
@@ -75,10 +76,10 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
                     gateway.send_signal(signal.SIGTERM)
                     await until(unused_tcp_port, "/readyz", 503)
                     with pytest.raises(ConnectionResetError):
-                        async with asyncio.timeout(10):
+                        async with asyncio.timeout(60):
                             await reader.read()
                     writer.close()
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(60):
                     _, log = await gateway.communicate()
                 assert gateway.returncode == 0
                 (session_id,) = signalling.answers

@@ -61,6 +61,7 @@ def test_output_goes_to_its_stream_as_it_is(cli: CliRunner) -> None:
         "arguments": ["prog", "-x", "--", "y"],
         "directory": "folder",
         "timeout": 9.0,
+        "on_full": "block",
     }
     assert body["branch"] == "try"
     source = body["source"]

@@ -55,7 +55,7 @@ def test_exec_passes_streams_and_status_through(cli: CliRunner) -> None:
     ended = cli("exec", documents.LAUNCH_ID, "-C", "folder", "--", "prog", "arg")
     assert (ended.status, ended.stdout, ended.stderr) == (7, b"\xffout", "err")
     body = cli.script.asked("POST", START)[0].document
-    assert body == {"arguments": ["prog", "arg"], "directory": "folder"}
+    assert body == {"arguments": ["prog", "arg"], "directory": "folder", "on_full": "block"}
 
 
 def test_exec_as_json_is_every_frame(cli: CliRunner) -> None:

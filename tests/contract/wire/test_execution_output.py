@@ -75,11 +75,11 @@ async def test_every_byte_once_for_a_watcher_that_reconnects(room: SandboxRoom) 
     connections = 0
     while not exits:
         connections += 1
-        patience = cuts.randrange(10, 60) if connections <= 10 else 10**9
+        patience = cuts.randrange(1, 6) if connections <= 10 else 10**9
         async for frame in room.frames(execution.execution_id, after):
             if frame.HasField("output"):
                 assert frame.output.sequence == after + 1
-                assert len(frame.output.content) <= 64 * 1024
+                assert len(frame.output.content) <= 256 * 1024
                 after = frame.output.sequence
                 streams[frame.output.stream] += frame.output.content
                 patience -= 1
@@ -145,18 +145,20 @@ async def test_output_that_comes_with_the_exit_is_not_lost(room: SandboxRoom) ->
 async def test_a_background_process_does_not_delay_the_exit(room: SandboxRoom) -> None:
     sandbox = await room.create()
     name = random_id("mrk")
-    before = time.monotonic()
     quiet = await room.run(
-        sandbox.sandbox_id, "sh", "-c", f"{PYTHON} -c 'import time; time.sleep(60)' {name} & echo a"
+        sandbox.sandbox_id,
+        "sh",
+        "-c",
+        f"{PYTHON} -c 'import time; time.sleep(99)' {name} & echo a",
     )
     assert quiet.stdout == b"a\n"
     assert quiet.exit.code == 0
     # It lives on, for as long as the sandbox does.
     assert len(processes_with(name)) == 1
-    noisy = await room.run(sandbox.sandbox_id, "sh", "-c", "yes & sleep 0.2; exit 6")
+    script = "{ echo y; echo y; : >~/on; exec yes; } & until [ -e ~/on ]; do :; done; exit 6"
+    noisy = await room.run(sandbox.sandbox_id, "sh", "-c", script)
     assert noisy.exit.code == 6
     assert noisy.stdout.startswith(b"y\ny\n")
-    assert time.monotonic() - before < 20
     await room.release(sandbox.sandbox_id)
     assert processes_with(name) == []
 
@@ -223,13 +225,18 @@ async def test_cursors_at_and_after_the_end(room: SandboxRoom) -> None:
 
 
 async def test_ended_executions_are_removed_after_a_while(tmp_path: Path, sockets: Path) -> None:
-    settings = room_settings(tmp_path, sockets, retention_seconds=0.2)
+    settings = room_settings(tmp_path, sockets, retention_seconds=5)
     async with room_in_process(settings) as room:
         sandbox = await room.create()
         execution = await room.start(sandbox.sandbox_id, "true")
         await room.output(execution.execution_id)
-        await asyncio.sleep(1.5)
-        with pytest.raises(FairleadError) as caught:
-            await room.output(execution.execution_id)
-        assert caught.value.reason == "execution_not_found"
+
+        async def refused() -> str:
+            try:
+                await room.get(execution.execution_id)
+            except FairleadError as error:
+                return error.reason
+            return ""
+
+        assert await eventually(refused) == "execution_not_found"
         assert list((tmp_path / "sandboxes" / "journals").iterdir()) == []

@@ -12,8 +12,10 @@ from pathlib import Path
 import grpc
 import httpx2
 import pytest
+import uvicorn
 from grpc_health.v1 import health_pb2
 from opentelemetry.sdk.trace import TracerProvider
+from starlette.types import Receive, Scope, Send
 
 from chassis.errors import FairleadError
 from chassis.rpc_channel import open_channel
@@ -21,7 +23,7 @@ from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.gateway.v1 import gateway_pb2_grpc as gateway_rpc
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from signalling.front_door import FrontDoor
-from signalling.http_server import listen_on
+from signalling.http_server import listen_on, serve_http
 from signalling.settings import Settings
 from signalling.wiring import build
 from tests.contract.wire.front_door import LAUNCH
@@ -59,6 +61,8 @@ async def client_of(door: FrontDoor, place: Path) -> AsyncIterator[httpx2.AsyncC
         base_url=f"http://127.0.0.1:{door.http_port}",
         headers={"Authorization": f"Bearer {(place / 'key').read_text().strip()}"},
         trust_env=False,
+        # Of one write: a busy machine takes long for twenty megabytes.
+        timeout=60,
     ) as client:
         yield client
 
@@ -130,11 +134,11 @@ async def test_a_large_body_gets_its_answer_over_a_real_connection(
     async with build(settings_of(place, redis_url)) as door, client_of(door, place) as client:
 
         async def body() -> AsyncIterator[bytes]:
-            for _ in range(100):
+            for _ in range(20):
                 yield bytes(1_000_000)
 
-        for content in (bytes(100_000_000), body()):
-            async with asyncio.timeout(20):
+        for content in (bytes(20_000_000), body()):
+            async with asyncio.timeout(120):
                 assert_problem(
                     await client.post("/v1/launches", content=content), 413, "body_too_large"
                 )
@@ -158,6 +162,22 @@ async def test_a_taken_address_is_an_error_that_names_its_setting(
     assert error.reason == "address_not_bindable"
     assert f"FAIRLEAD_SIGNALLING_{setting.upper()}" in error.message + error.remedy
     assert not (place / "gateways.sock").exists()
+
+
+async def test_a_server_that_fails_to_start_is_an_error_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> None:
+        raise OSError("no room for a socket")
+
+    monkeypatch.setattr(uvicorn.Server, "startup", fail)
+    with pytest.raises(OSError, match="no room"):
+        async with serve_http(rest_of_nothing, bind="127.0.0.1:0"):
+            pass
+
+
+async def rest_of_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that is never asked."""
 
 
 async def test_gateways_over_tcp_need_a_secret(place: Path, redis_url: str) -> None:

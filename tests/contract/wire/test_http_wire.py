@@ -269,7 +269,7 @@ async def test_the_connection_is_made_ahead_of_the_request() -> None:
 
     async with serving(serve=serve) as server, wire_to(server) as wire:
         wire.connect_ahead()
-        await asyncio.wait_for(accepted.wait(), 10)
+        await asyncio.wait_for(accepted.wait(), 60)
         assert await asked(wire) == (200, b"ok")
     assert server.connections == 1
 
@@ -286,8 +286,8 @@ async def test_a_connection_made_ahead_that_nobody_uses_is_closed() -> None:
     async with serving(serve=serve) as server:
         async with wire_to(server) as wire:
             wire.connect_ahead()
-            await asyncio.wait_for(accepted.wait(), 10)
-        await asyncio.wait_for(ended.wait(), 10)
+            await asyncio.wait_for(accepted.wait(), 60)
+        await asyncio.wait_for(ended.wait(), 60)
 
 
 @pytest.mark.asyncio

@@ -4,24 +4,28 @@ host on the wire.
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 import pytest_asyncio
 from google.protobuf.duration_pb2 import Duration
+from opentelemetry.sdk.trace import ReadableSpan
 from redis.asyncio import Redis
 
 from chassis.errors import FailedPrecondition, FairleadError, InvalidArgument
 from chassis.rpc_errors import neighbour_errors
 from fairlead.execution.v1 import execution_pb2
+from fairlead.file.v1 import file_pb2
 from fairlead.launch.v1 import launch_pb2
 from fairlead.snapshot.v1 import snapshot_pb2
+from signalling.execution import OnFull
 from signalling.redis_hosts import RedisHosts
 from tests.contract.wire.launch_mesh import Mesh, running_mesh, wanted
+from tests.eventually import eventually
 from tests.fakes.launch_room import COMMIT, OFFER, echo
 from tests.fakes.mesh import HOST
+from tests.fakes.sessions import MEETING
 
 
 @pytest_asyncio.fixture
@@ -152,6 +156,38 @@ async def test_what_the_host_says_of_a_pack_reaches_the_uploader(mesh: Mesh) -> 
 
 
 @pytest.mark.asyncio
+async def test_a_batch_and_a_gap_go_through(mesh: Mesh) -> None:
+    _, event = await mesh.until("provisioned", wanted())
+    mesh.worker.script = lambda worker, execution_id: worker.finish(execution_id, code=3)
+    command = execution_pb2.Command(arguments=["make"], on_full=execution_pb2.ON_FULL_BLOCK)
+    command.grace.FromSeconds(5)
+    request = execution_pb2.RunBatchRequest(
+        idempotency_key="k",
+        sandbox_id=event.provisioned.launch.sandbox_id,
+        items=[
+            execution_pb2.BatchItem(command=command),
+            execution_pb2.BatchItem(
+                file=file_pb2.FileOperation(read=file_pb2.ReadOperation(path=b"a"))
+            ),
+        ],
+        continue_on_failure=True,
+    )
+    ran, read = (await mesh.executions.RunBatch(request)).outcomes
+    assert ran.state == execution_pb2.BATCH_STATE_FAILED
+    assert read.state == execution_pb2.BATCH_STATE_SUCCEEDED
+    execution_id = ran.execution.execution_id
+    program = mesh.worker.programs[execution_id]
+    assert program.command.on_full is OnFull.BLOCK
+    assert program.command.grace.total_seconds() == 5
+    program.dropped = 4
+    watch = mesh.executions.WatchOutput(execution_pb2.WatchOutputRequest(execution_id=execution_id))
+    frames = [frame async for frame in watch]
+    assert [frame.WhichOneof("frame") for frame in frames] == ["snapshot", "gap", "exit"]
+    assert (frames[1].gap.first_sequence, frames[1].gap.last_sequence) == (1, 4)
+    assert frames[1].gap.bytes == 40
+
+
+@pytest.mark.asyncio
 async def test_executions_in_a_held_launch(mesh: Mesh) -> None:
     launch_id, event = await mesh.until("provisioned", wanted())
     sandbox_id = event.provisioned.launch.sandbox_id
@@ -186,8 +222,9 @@ async def test_executions_in_a_held_launch(mesh: Mesh) -> None:
         execution_pb2.GetExecutionRequest(execution_id=execution_id)
     )
     assert got.execution.exit.signal == 15
-    door = await mesh.half.launches.open_port("default", launch_id, 8080)
-    assert door.address == "unix:/door-8080"
+    await mesh.half.launches.open_port("default", launch_id, 8080, MEETING)
+    ((_, port, meeting),) = mesh.worker.opened
+    assert (port, meeting) == (8080, MEETING)
     for call in (
         mesh.executions.GetExecution(
             execution_pb2.GetExecutionRequest(execution_id=execution_id),
@@ -204,6 +241,35 @@ async def test_executions_in_a_held_launch(mesh: Mesh) -> None:
     assert renewed.launch.HasField("expires_at")
     await mesh.launches.CancelLaunch(launch_pb2.CancelLaunchRequest(launch_id=launch_id))
     assert not mesh.worker.held
+
+
+@pytest.mark.asyncio
+async def test_a_command_is_run_and_watched_in_one_call(mesh: Mesh) -> None:
+    mesh.worker.script = echo(b"1", b"2", code=3)
+    _, event = await mesh.until("provisioned", wanted())
+    start = execution_pb2.StartExecutionRequest(
+        tenant="ignored",
+        idempotency_key="k",
+        sandbox_id=event.provisioned.launch.sandbox_id,
+        command=execution_pb2.Command(arguments=["true"]),
+    )
+    request = execution_pb2.RunExecutionRequest(start=start)
+    frames = [answer.frame async for answer in mesh.executions.RunExecution(request)]
+    assert [frame.WhichOneof("frame") for frame in frames] == [
+        "snapshot",
+        "output",
+        "output",
+        "exit",
+    ]
+    assert [frame.output.content for frame in frames[1:3]] == [b"1", b"2"]
+    assert frames[3].exit.code == 3
+    request.after_sequence = 1
+    rest = [answer.frame async for answer in mesh.executions.RunExecution(request)]
+    assert rest == [frames[0], *frames[2:]]
+    with pytest.raises(FairleadError) as raised, neighbour_errors("signalling"):
+        async for _ in mesh.executions.RunExecution(request, metadata=(("tenant", "other"),)):
+            pass
+    assert raised.value.reason == "sandbox_not_found"
 
 
 @pytest.mark.asyncio
@@ -277,12 +343,15 @@ async def test_a_launch_is_one_trace(mesh: Mesh) -> None:
     launch_id = events[0].snapshot.launch_id
     trace_id = events[0].snapshot.trace_id
     await mesh.launches.CancelLaunch(launch_pb2.CancelLaunchRequest(launch_id=launch_id))
-    await asyncio.sleep(0)
-    spans = {
-        span.name: span
-        for span in mesh.spans.get_finished_spans()
-        if f"{span.context.trace_id:032x}" == trace_id
-    }
+
+    async def finished() -> dict[str, ReadableSpan]:
+        return {
+            span.name: span
+            for span in mesh.spans.get_finished_spans()
+            if span.context is not None and f"{span.context.trace_id:032x}" == trace_id
+        }
+
+    spans = await eventually(finished, lambda found: "launch.run" in found)
     run = spans["launch.run"]
     assert run.attributes is not None
     assert run.attributes["fairlead.launch.id"] == launch_id

@@ -63,6 +63,8 @@ def operations(document: dict[str, object]) -> list[tuple[str, str, dict[str, ob
 
 def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
     assert sorted(f"{method.upper()} {path}" for method, path, _ in operations(document)) == [
+        "DELETE /v1/sandboxes/{sandbox_id}",
+        "DELETE /v1/sandboxes/{sandbox_id}/files/{path}",
         "DELETE /v1/sessions/{session_id}",
         "DELETE /v1/workspaces/{workspace_id}",
         "GET /healthz",
@@ -75,15 +77,28 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "GET /v1/launches/{launch_id}",
         "GET /v1/launches/{launch_id}/events",
         "GET /v1/launches/{launch_id}/trace",
+        "GET /v1/sandboxes",
+        "GET /v1/sandboxes/{sandbox_id}",
+        "GET /v1/sandboxes/{sandbox_id}/files/{path}",
+        "GET /v1/sandboxes/{sandbox_id}/network",
         "GET /v1/sessions/{session_id}",
         "GET /v1/workspaces",
         "GET /v1/workspaces/{workspace_id}",
+        "POST /v1/executions/{execution_id}/resize",
         "POST /v1/executions/{execution_id}/signal",
         "POST /v1/executions/{execution_id}/stdin",
         "POST /v1/launches",
         "POST /v1/launches/{launch_id}/cancel",
         "POST /v1/launches/{launch_id}/renew",
+        "POST /v1/sandboxes",
+        "POST /v1/sandboxes/{sandbox_id}/batch",
         "POST /v1/sandboxes/{sandbox_id}/executions",
+        "POST /v1/sandboxes/{sandbox_id}/files:list",
+        "POST /v1/sandboxes/{sandbox_id}/files:mkdir",
+        "POST /v1/sandboxes/{sandbox_id}/files:move",
+        "POST /v1/sandboxes/{sandbox_id}/files:stat",
+        "POST /v1/sandboxes/{sandbox_id}/files:watch",
+        "POST /v1/sandboxes/{sandbox_id}/renew",
         "POST /v1/sessions",
         "POST /v1/sessions/{session_id}/offer",
         "POST /v1/snapshots",
@@ -91,6 +106,8 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "POST /v1/workspaces/{workspace_id}/fork",
         "POST /v1/workspaces/{workspace_id}/rename",
         "POST /v1/workspaces/{workspace_id}/renew",
+        "PUT /v1/sandboxes/{sandbox_id}/files/{path}",
+        "PUT /v1/sandboxes/{sandbox_id}/network",
     ]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from chassis.errors import Unavailable
 from chassis.redis_client import RedisUnavailable
+from signalling.batch_rest_api import BatchAnswer
 from tests.contract.wire.front_door import LAUNCH, Door, make_door
 from tests.fakes.front_door import SANDBOX, UPLOAD_TOKEN
 from tests.fakes.sessions import OFFER
@@ -83,6 +84,34 @@ async def test_an_execution_takes_stdin_and_signals(door: Door) -> None:
         assert taken.json() == {"offset": 2}
         assert door.executions.stdin == b"\x00\xff"
         assert (await client.post(f"{path}/signal", json={"signal": 15})).status_code == 200
+
+
+async def test_a_batch_gives_one_outcome_for_each(door: Door) -> None:
+    async with door.client() as client:
+        body = {
+            "items": [
+                {"command": {"arguments": ["true"], "on_full": "block", "grace": 0}},
+                {"file": {"read": {"path": "a%FF"}}},
+                {"file": {"remove": {"path": "b"}}},
+            ]
+        }
+        answer = await client.post(f"/v1/sandboxes/{SANDBOX}/batch", json=body)
+        assert answer.status_code == 200
+        BatchAnswer.model_validate_json(answer.text)
+        ran, read, removed = answer.json()["outcomes"]
+        assert (ran["state"], ran["stdout"], ran["failure"]) == ("succeeded", "AA==", None)
+        assert ran["execution"]["exit"]["peak_memory_bytes"] == 0
+        assert read["file"] == {"stat": None, "content": "Yf8="}
+        assert removed["failure"]["reason"] == "file_not_found"
+        rows: list[dict[str, object]] = [
+            {},
+            {"command": {"arguments": ["true"]}, "file": {"read": {"path": "a"}}},
+            {"file": {}},
+            {"file": {"read": {"path": "a"}, "remove": {"path": "a"}}},
+        ]
+        for item in rows:
+            refused = await client.post(f"/v1/sandboxes/{SANDBOX}/batch", json={"items": [item]})
+            assert_problem(refused, 400, "batch_invalid")
 
 
 async def test_sessions_hosts_and_gateways(door: Door) -> None:
@@ -161,7 +190,7 @@ BAD_BODIES = [
     (b"", "invalid_body"),
     (b"[]", "invalid_body"),
     (b"null", "invalid_body"),
-    ({}, "invalid_body"),
+    ({}, "source_required"),
     (LAUNCH | {"unknown": 1}, "invalid_body"),
     (LAUNCH | {"keep": "yes"}, "invalid_body"),
     (LAUNCH | {"keep": 1}, "invalid_body"),

@@ -11,6 +11,8 @@ import pytest
 from starlette.types import Message
 
 from chassis.errors import Unavailable
+from signalling.execution import OutputGap
+from signalling.executions_rest_api import OutputLine
 from signalling.rest_bodies import EventAnswer
 from tests.contract.wire.front_door import LAUNCH, Door, make_door
 from tests.contract.wire.test_rest_requests import assert_problem
@@ -34,7 +36,7 @@ TYPES = [
 
 @pytest.fixture
 def door(tmp_path: Path) -> Door:
-    return make_door(tmp_path, keep_alive_seconds=0.05)
+    return make_door(tmp_path)
 
 
 async def test_a_launch_streams_its_events_as_ndjson(door: Door) -> None:
@@ -98,6 +100,24 @@ async def test_output_streams_the_same_ways(door: Door) -> None:
         assert "id: 2\nevent: output" in rest.text
 
 
+async def test_a_gap_is_a_line_with_a_cursor_of_its_own(door: Door) -> None:
+    door.executions.gap = OutputGap(3, 7, 1000)
+    async with door.client() as client:
+        made = await client.post(
+            f"/v1/sandboxes/{SANDBOX}/executions", json={"arguments": ["true"]}
+        )
+        path = made.headers["location"] + "/output"
+        lines = [json.loads(line) for line in (await client.get(path)).text.splitlines()]
+        for line in lines:
+            OutputLine.model_validate(line)
+        assert [line["type"] for line in lines][-2:] == ["gap", "exit"]
+        assert lines[-2]["gap"] == {"first_sequence": 3, "last_sequence": 7, "bytes": 1000}
+        rest = await client.get(path, headers={"Accept": "text/event-stream"})
+        assert "id: 7\nevent: gap" in rest.text
+        after = (await client.get(path, params={"cursor": "7"})).text.splitlines()
+        assert [json.loads(line)["type"] for line in after] == ["snapshot", "exit"]
+
+
 async def read_until(door: Door, path: str, accept: str, wanted: bytes) -> bytes:
     """Run one GET by hand, and leave as a client does once `wanted` has come."""
     seen = bytearray()
@@ -138,7 +158,7 @@ async def read_until(door: Door, path: str, accept: str, wanted: bytes) -> bytes
         "server": ("fairlead", 80),
         "client": ("127.0.0.1", 1),
     }
-    await asyncio.wait_for(door.app(scope, receive_first, send), 5)
+    await asyncio.wait_for(door.app(scope, receive_first, send), 60)
     return bytes(seen)
 
 
@@ -155,7 +175,8 @@ async def test_a_client_that_leaves_ends_the_watch(door: Door) -> None:
     assert door.launches.watching == 0
 
 
-async def test_quiet_sse_streams_are_kept_alive(door: Door) -> None:
+async def test_quiet_sse_streams_are_kept_alive(tmp_path: Path) -> None:
+    door = make_door(tmp_path, keep_alive_seconds=0.05)
     path = await start_endless(door)
     seen = await read_until(door, path, "text/event-stream", b": keep-alive\n\n")
     assert b"event: cancelled" in seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from chassis.rpc_channel import open_channel
 from chassis.rpc_server import AddressNotBindable, serve_grpc
-from tests.contract.wire.echo import NAME, health, stream_at, wire
+from tests.contract.wire.echo import NAME, health, stream_at, unary_at, wire
 
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -104,6 +105,24 @@ async def test_reflection_lists_the_services(bind: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_takes_connections_late_is_waited_for(bind: str) -> None:
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with closing(writer):
+            while content := await reader.read(65_536):
+                writer.write(content)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+        inner_reader, inner_writer = await asyncio.open_unix_connection(bind.removeprefix("unix:"))
+        await asyncio.gather(pipe(reader, inner_writer), pipe(inner_reader, writer))
+
+    async with wire(bind), await asyncio.start_server(take, "127.0.0.1", 0) as late:
+        port = late.sockets[0].getsockname()[1]
+        async with open_channel(f"127.0.0.1:{port}", tracer_provider=TracerProvider()) as channel:
+            assert await unary_at(channel, f"/{NAME}/Unary")(b"a") == b"a"
+
+
+@pytest.mark.asyncio
 async def test_a_stop_lets_an_open_call_finish_within_the_grace(bind: str) -> None:
     go = asyncio.Event()
 
@@ -117,11 +136,11 @@ async def test_a_stop_lets_an_open_call_finish_within_the_grace(bind: str) -> No
             return await w.unary()(b"a")
 
         asking = tasks.create_task(ask())
-        await asyncio.wait_for(w.echo.entered.wait(), 5)
-        stopping = tasks.create_task(w.server.stop(5))
+        await asyncio.wait_for(w.echo.entered.wait(), 60)
+        stopping = tasks.create_task(w.server.stop(100))
         go.set()
         assert await asking == b"a"
-        await asyncio.wait_for(stopping, 4)
+        await asyncio.wait_for(stopping, 60)
         assert not w.echo.cancelled.is_set()
 
 
@@ -137,11 +156,11 @@ async def test_a_stop_cancels_what_is_still_open_after_the_grace(bind: str) -> N
             return await w.unary()(b"a")
 
         asking = asyncio.ensure_future(ask())
-        await asyncio.wait_for(w.echo.entered.wait(), 5)
+        await asyncio.wait_for(w.echo.entered.wait(), 60)
         await w.server.stop(0.05)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await asking
-        await asyncio.wait_for(w.echo.cancelled.wait(), 5)
+        await asyncio.wait_for(w.echo.cancelled.wait(), 60)
     assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 

@@ -78,11 +78,14 @@ async def test_a_release_during_the_create_wins(room: SandboxRoom) -> None:
 
 async def test_limits_that_are_held_are_reported(room: SandboxRoom) -> None:
     limits = sandbox_pb2.Limits(memory_bytes=1 << 30, open_files=256, file_bytes=8192, processes=64)
-    sandbox = await room.create(limits=limits)
+    sandbox = await room.create(isolation="process", limits=limits)
     assert sandbox.limits.memory_bytes == 1 << 30
-    assert sandbox.limits.processes == (0 if os.geteuid() == 0 else 64)
+    # Root's processes are counted by a cgroup only, and with one memory is no address space.
+    assert sandbox.limits.processes in ((0, 64) if os.geteuid() == 0 else (64,))
     seen = await room.run(sandbox.sandbox_id, "sh", "-c", "ulimit -v; ulimit -n; ulimit -c")
-    assert seen.stdout == b"1048576\n256\n0\n"
+    memory, *others = seen.stdout.splitlines()
+    assert memory in (b"1048576", b"unlimited")
+    assert others == [b"256", b"0"]
     too_large = await room.run(sandbox.sandbox_id, "sh", "-c", "head -c 9000 /dev/zero > file")
     assert too_large.exit.code != 0
 
@@ -173,7 +176,7 @@ async def test_a_lease_is_bounded_and_renewed(room: SandboxRoom) -> None:
 
 async def test_a_lease_ends(room: SandboxRoom) -> None:
     request = sandbox_pb2.CreateSandboxRequest(tenant=TENANT, idempotency_key="short")
-    request.lease.FromMilliseconds(300)
+    request.lease.FromSeconds(3)
     with neighbour_errors("worker"):
         sandbox = (await room.sandboxes.CreateSandbox(request)).sandbox
     execution = await room.start(sandbox.sandbox_id, "sleep", "60")

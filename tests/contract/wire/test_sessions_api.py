@@ -34,6 +34,7 @@ from signalling.switchboard import Switchboard
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
+    MEETING,
     OFFER,
     FakeGatewayDirectory,
     FakeReachedLaunches,
@@ -60,12 +61,14 @@ class ScriptedGateway:
         await self.stream.write(request)
 
     async def next(self) -> gateway.SynchronizeResponse:
-        response = await asyncio.wait_for(self.stream.read(), 5)
+        response = await asyncio.wait_for(self.stream.read(), 60)
         assert isinstance(response, gateway.SynchronizeResponse), "the stream has ended"
         return response
 
     async def hello(self, *held: str, capacity: int = 0) -> gateway.Welcome:
-        hello = gateway.Hello(gateway_id=GATEWAY, session_ids=held, capacity=capacity)
+        hello = gateway.Hello(
+            gateway_id=GATEWAY, session_ids=held, capacity=capacity, workers_address=MEETING.address
+        )
         await self.say(gateway.SynchronizeRequest(hello=hello))
         return (await self.next()).welcome
 
@@ -85,6 +88,7 @@ class ScriptedGateway:
             session_id=session_id,
             port=port,
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+            ticket=MEETING.ticket,
         )
         await self.say(gateway.SynchronizeRequest(port_wanted=wanted))
         granted = (await self.next()).port_granted
@@ -156,7 +160,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
             grace_seconds=15,
         ),
         clock=clock,
-        timings=SessionTimings(offer_timeout_seconds=0.3),
+        timings=SessionTimings(offer_timeout_seconds=4),
         key=b"",
         tracer_provider=provider,
     )
@@ -226,8 +230,9 @@ async def test_a_client_gets_the_gateways_answer(desk: Desk) -> None:
         assert answers == [ANSWER] * 3
         await gate.change(session.session_id, connected=True)
         granted = await gate.port(session.session_id, 7)
-        assert granted.door.address == "unix:/door"
-        assert len(granted.door.token) == 32
+        assert not granted.HasField("refusal")
+        ((_, port, meeting),) = desk.launches.opened
+        assert (port, meeting) == (8080, MEETING)
         assert (await desk.get(session.session_id)).state == pb.SESSION_STATE_CONNECTED
         closing = pb.CloseSessionRequest(session_id=session.session_id)
         closed = await desk.sessions.CloseSession(closing, metadata=desk.metadata())

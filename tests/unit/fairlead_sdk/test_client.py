@@ -38,7 +38,7 @@ async def door(script: Script) -> AsyncIterator[FrontDoor]:
         (401, "unauthenticated", errors.Unauthenticated),
         (403, "permission_denied", errors.PermissionDenied),
         (404, "launch_not_found", errors.LaunchNotFound),
-        (404, "sandbox_not_found", errors.NotFound),
+        (404, "sandbox_not_found", errors.SandboxNotFound),
         (409, "idempotency_conflict", errors.IdempotencyConflict),
         (409, "launch_not_held", errors.LaunchNotHeld),
         (409, "execution_ended", errors.FailedPrecondition),

@@ -14,6 +14,7 @@ from fairlead_sdk import AsyncFairlead, CommandFailed, Fairlead, LaunchFailed
 from fairlead_sdk.client import FrontDoor
 from fairlead_sdk.errors import LaunchCancelled
 from fairlead_sdk.executions import AsyncExecutions
+from membrane import ChildLost
 from tests.fakes import launch_documents as documents
 from tests.fakes.local_repository import LocalRepository
 from tests.fakes.scripted_door import Answer, Script, ScriptedTransport, problem
@@ -56,21 +57,34 @@ def test_the_public_names_are_these() -> None:
         "AlreadyExists",
         "AsyncFairlead",
         "AsyncLaunch",
+        "AsyncRunningCommand",
+        "AsyncSandbox",
         "AsyncSshHost",
+        "AsyncTerminal",
+        "BatchOutcome",
         "BranchInUse",
         "CommandFailed",
         "CommandResult",
         "CursorGone",
         "DeadlineExceeded",
+        "DirectoryNotEmpty",
         "Exit",
         "FailedPrecondition",
         "Fairlead",
         "FairleadError",
+        "FileChanged",
+        "FileEvent",
+        "FileForbidden",
+        "FileMissing",
+        "FileRecord",
+        "FileThere",
+        "FileTooLarge",
         "Freshness",
         "HostLacksObjects",
         "IdempotencyConflict",
         "Internal",
         "InvalidArgument",
+        "IsolationUnavailable",
         "Launch",
         "LaunchCancelled",
         "LaunchEvent",
@@ -78,27 +92,53 @@ def test_the_public_names_are_these() -> None:
         "LaunchNotFound",
         "LaunchNotHeld",
         "LaunchRecord",
+        "LimitExceeded",
+        "MakeDirectory",
         "MeshUnavailable",
+        "MoveFile",
         "NameInvalid",
+        "NetworkDecision",
+        "NetworkRecord",
+        "NetworkUnavailable",
+        "NoDirectory",
+        "NoRegularFile",
+        "NoSpace",
+        "NotATerminal",
         "NotFound",
         "OutOfRange",
+        "OutputGap",
+        "PathRefused",
         "PermissionDenied",
+        "ProfileUnknown",
+        "PtyTerminal",
         "QuotaExceeded",
+        "ReadFile",
+        "RemoveFile",
         "RepositoryError",
         "ResourceExhausted",
+        "RunningCommand",
+        "Sandbox",
+        "SandboxInUse",
+        "SandboxNotFound",
+        "SandboxRecord",
+        "SandboxReleased",
         "Span",
         "SshHost",
         "StoreLocked",
         "StreamLost",
+        "TerminalOwned",
         "Trace",
+        "TreeCopied",
         "Unauthenticated",
         "Unavailable",
+        "Wall",
         "WorkspaceDirty",
         "WorkspaceExists",
         "WorkspaceNotFound",
         "WorkspaceRecord",
         "WorkspaceReleased",
         "WorkspaceUnpushed",
+        "WriteFile",
     ]
     for name in fairlead_sdk.__all__:
         assert getattr(fairlead_sdk, name).__name__ == name
@@ -107,6 +147,16 @@ def test_the_public_names_are_these() -> None:
 def test_names_of_later_days_are_absent() -> None:
     with pytest.raises(AttributeError, match="isolate"):
         _ = fairlead_sdk.isolate
+
+
+@pytest.mark.asyncio
+async def test_objects_that_are_first_asked_for_as_a_launch_ends_are_closed(
+    script: Script, repository: LocalRepository
+) -> None:
+    async with client(script) as fairlead, fairlead.launch(repository.path) as launch:
+        assert "objects" not in vars(launch)
+    with pytest.raises(ChildLost, match="is closed here"):
+        await launch.isolate("sqlite3:Connection")
 
 
 @pytest.mark.asyncio
@@ -131,6 +181,7 @@ async def test_a_command_runs_where_the_launch_was_made(
         "environment": {"A": "1"},
         "directory": "source",
         "timeout": 5,
+        "on_full": "block",
     }
     assert len(script.asked("POST", f"{LAUNCH}/cancel")) == 1
 

@@ -17,6 +17,8 @@ VERBS = [
     "doctor",
     "launch",
     "exec",
+    "shell",
+    "cp",
     "ps",
     "logs",
     "trace",
@@ -24,9 +26,12 @@ VERBS = [
     "forward",
     "agent",
     "workspace",
+    "sandbox",
 ]
+SANDBOX_VERBS = ["create", "ls", "show", "network", "renew", "rm"]
 WORKSPACE_VERBS = ["create", "ls", "show", "fork", "rename", "renew", "rm"]
-NAMES = ["", *VERBS, *(f"workspace {verb}" for verb in WORKSPACE_VERBS)]
+GROUPS = {"workspace": WORKSPACE_VERBS, "sandbox": SANDBOX_VERBS}
+NAMES = ["", *VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
 
 
 def helped(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -56,8 +61,9 @@ def test_help_is_as_agreed(
 def test_every_verb_has_a_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     listed = helped(capsys).split("VERB\n")[1]
     assert [line.split()[0] for line in listed.splitlines()] == VERBS
-    below = helped(capsys, "workspace").split("VERB\n")[1]
-    assert [line.split()[0] for line in below.splitlines()] == WORKSPACE_VERBS
+    for group, verbs in GROUPS.items():
+        below = helped(capsys, group).split("VERB\n")[1]
+        assert [line.split()[0] for line in below.splitlines()] == verbs
     assert sorted(SNAPSHOTS.iterdir()) == sorted(_snapshot(name) for name in NAMES)
 
 

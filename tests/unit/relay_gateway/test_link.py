@@ -17,7 +17,6 @@ from relay_gateway.message import (
     SessionUnwanted,
     Welcome,
 )
-from relay_gateway.session import PortDoor
 from relay_gateway.switchboard import Switchboard
 from tests.fakes.clock import FakeClock
 from tests.fakes.gateway_ports import CarrierFake, ConversationFake, SignallingFake
@@ -25,7 +24,7 @@ from tests.unit.relay_gateway.test_switchboard import wanted
 
 WELCOME = Welcome([], 1.0)
 BROKEN = Unavailable("Broken.", reason="signalling_unavailable")
-DOOR = PortDoor("unix:/door", bytes(32))
+TICKET = bytes(range(32))
 
 
 async def turns(count: int = 12) -> None:
@@ -46,6 +45,7 @@ class Room:
         self.link = Link(
             gateway_id="gtw_a",
             capacity=9,
+            workers_address="unix:/relay",
             signalling=self.signalling,
             line=self.line,
             switchboard=self.board,
@@ -101,6 +101,7 @@ async def test_a_welcome_starts_the_delays_anew_and_hello_states_what_is_held() 
         await turns(30)
         assert it.delays == [(0.1, 0.1)]
         assert list(it.signalling.hellos[1].session_ids) == ["ses_a"]
+        assert it.signalling.hellos[1].workers_address == "unix:/relay"
         await turns(30)
         assert it.board.session_ids == []
         second.queue.put_nowait(wanted("ses_b"))
@@ -132,21 +133,21 @@ async def test_a_stop_says_what_is_left_and_dials_no_more() -> None:
 async def test_a_port_is_asked_for_and_granted() -> None:
     line, said = Line(traceparent=lambda: "00-trace"), ConversationFake()
     line.connect(said)
-    asking = asyncio.create_task(line.ask_port("ses_a", 80))
+    asking = asyncio.create_task(line.ask_port("ses_a", 80, TICKET))
     await turns()
     (asked,) = said.told
-    assert asked == PortWanted(1, "ses_a", 80, "00-trace")
-    line.granted(PortGranted(7, DOOR))
-    line.granted(PortGranted(1, DOOR))
-    line.granted(PortGranted(1, DOOR))
-    assert await asking == DOOR
+    assert asked == PortWanted(1, "ses_a", 80, "00-trace", TICKET)
+    line.granted(PortGranted(7))
+    line.granted(PortGranted(1))
+    line.granted(PortGranted(1))
+    await asking
 
 
 @pytest.mark.asyncio
 async def test_a_refusal_keeps_its_reason() -> None:
     line, said = Line(traceparent=lambda: ""), ConversationFake()
     line.connect(said)
-    asking = asyncio.create_task(line.ask_port("ses_a", 80))
+    asking = asyncio.create_task(line.ask_port("ses_a", 80, TICKET))
     await turns()
     line.granted(PortGranted(1, Refusal("launch_not_held", "It has ended.")))
     with pytest.raises(FairleadError, match="It has ended") as caught:
@@ -158,7 +159,7 @@ async def test_a_refusal_keeps_its_reason() -> None:
 async def test_a_port_is_asked_for_again_when_the_line_comes_back() -> None:
     line, first, second = Line(traceparent=lambda: ""), ConversationFake(), ConversationFake()
     line.connect(first)
-    asking = asyncio.create_task(line.ask_port("ses_a", 80))
+    asking = asyncio.create_task(line.ask_port("ses_a", 80, TICKET))
     await turns()
     line.disconnect()
     await turns()
@@ -167,13 +168,13 @@ async def test_a_port_is_asked_for_again_when_the_line_comes_back() -> None:
     await turns()
     (asked,) = second.told
     assert isinstance(asked, PortWanted)
-    line.granted(PortGranted(asked.request_id, DOOR))
-    assert await asking == DOOR
+    line.granted(PortGranted(asked.request_id))
+    await asking
 
 
 @pytest.mark.asyncio
 async def test_a_port_is_not_waited_for_for_ever() -> None:
     line = Line(traceparent=lambda: "", grant_seconds=0.01)
     with pytest.raises(FairleadError) as caught:
-        await line.ask_port("ses_a", 80)
+        await line.ask_port("ses_a", 80, TICKET)
     assert caught.value.reason == "port_timeout"

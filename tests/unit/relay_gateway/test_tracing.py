@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from chassis.errors import FairleadError
 from relay_gateway.ports import Stream
-from relay_gateway.session import PortRefused, WantedSession
+from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedOpener
 from tests.fakes.gateway_ports import CarrierFake
 
@@ -23,7 +23,7 @@ SESSION = WantedSession("ses_a", "v=0", datetime.now(UTC), f"00-{TRACE}-{PARENT}
 class RefusingOpener:
     async def open(self, session: WantedSession, port: int) -> Stream:
         await asyncio.sleep(0)
-        raise PortRefused
+        raise PortTimeout
 
 
 @pytest.mark.asyncio
@@ -44,9 +44,9 @@ async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() 
     assert dict(opening.attributes or {}) == {
         "fairlead.session.id": "ses_a",
         "fairlead.channel.port": 80,
-        "error.type": "port_refused",
+        "error.type": "port_timeout",
     }
-    assert opening.status.description == "port_refused"
+    assert opening.status.description == "port_timeout"
     assert offer.status.is_ok or offer.status.is_unset
 
 

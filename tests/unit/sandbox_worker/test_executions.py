@@ -3,96 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
 from chassis.errors import FairleadError
 from chassis.ids import random_id
-from sandbox_worker.execution import Command, Execution, Exit, ExitReason, ProgramEnd, Stream
+from sandbox_worker.execution import (
+    Command,
+    Execution,
+    Exit,
+    ExitReason,
+    Gap,
+    OnFull,
+    ProgramEnd,
+    Stream,
+    Usage,
+)
 from sandbox_worker.execution_errors import KeyConflict
-from sandbox_worker.executions import Executions
 from sandbox_worker.janitor import Janitor
 from sandbox_worker.ports import KeptExecution
 from sandbox_worker.run import Frame
-from sandbox_worker.sandbox import Limits, Sandbox
-from sandbox_worker.sandboxes import Sandboxes
-from tests.fakes.clock import FakeClock
-from tests.fakes.isolation import ScriptedIsolation, ScriptedProgram
-from tests.fakes.sandbox_stores import (
-    ListedSpans,
-    ListedTrees,
-    MemoryJournal,
-    MemoryJournals,
-    MemoryRecords,
-)
+from sandbox_worker.sandbox import DEFAULT_LEASE_SECONDS, Limits
+from tests.fakes.execution_bench import Bench
+from tests.fakes.sandbox_stores import MemoryJournal
 
 pytestmark = pytest.mark.asyncio
-
-
-class Bench:
-    """Executions on fakes."""
-
-    def __init__(self, *kept: KeptExecution, most_kept: int = 10) -> None:
-        self.clock = FakeClock()
-        self.isolation = ScriptedIsolation(home=Path("/"))
-        self.journals = MemoryJournals(*kept)
-        self.spans = ListedSpans()
-        self.sandboxes = Sandboxes(
-            host_id="hst",
-            id_key=b"k" * 32,
-            isolations={"process": self.isolation},
-            records=MemoryRecords(),
-            trees=ListedTrees(),
-            clock=self.clock,
-            most=5,
-            tombstone_seconds=3600,
-        )
-        self.executions = Executions(
-            sandboxes=self.sandboxes,
-            journals=self.journals,
-            spans=self.spans,
-            clock=self.clock,
-            id_key=b"k" * 32,
-            most_running=4,
-            most_kept=most_kept,
-            retention_seconds=60,
-        )
-
-    async def sandbox(self, key: str = "one") -> Sandbox:
-        return await self.sandboxes.create(tenant="t", key=key, limits=Limits())
-
-    async def start(
-        self,
-        sandbox: Sandbox,
-        *arguments: str,
-        key: str = "",
-        stdin: bool = False,
-        time_limit: float | None = None,
-    ) -> Execution:
-        return await self.executions.start(
-            tenant="t",
-            key=key,
-            sandbox_id=sandbox.sandbox_id,
-            command=Command(arguments=arguments, stdin=stdin, timeout=time_limit),
-        )
-
-    async def frames(self, execution: Execution, after: int = 0) -> list[Frame]:
-        return [
-            frame
-            async for frame in self.executions.watch(
-                tenant="t", execution_id=execution.execution_id, after=after
-            )
-        ]
-
-    async def exit_of(self, execution: Execution) -> Exit:
-        last = (await self.frames(execution))[-1]
-        assert isinstance(last, Exit)
-        return last
-
-    def program(self, execution: Execution) -> ScriptedProgram:
-        return self.isolation.enclosures[execution.sandbox_id].programs[execution.execution_id]
 
 
 async def test_output_then_one_exit() -> None:
@@ -159,6 +96,44 @@ async def test_the_same_key_while_it_starts() -> None:
     await bench.executions.close()
 
 
+async def test_a_run_that_is_left_while_it_starts_goes_on() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    command = Command(arguments=("print", "a"))
+
+    async def run() -> tuple[Execution, list[Frame]]:
+        execution, frames = await bench.executions.run(
+            tenant="t", key="k", sandbox_id=sandbox.sandbox_id, command=command, after=0
+        )
+        return execution, [frame async for frame in frames]
+
+    left = asyncio.create_task(run())
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.wait([left])
+    assert left.cancelled()
+    execution, frames = await run()
+    assert list(bench.isolation.enclosures[sandbox.sandbox_id].programs) == [execution.execution_id]
+    assert isinstance(frames[0], Execution)
+    assert [isinstance(frame, Exit) for frame in frames] == [False, False, True]
+    assert (await run())[0].execution_id == execution.execution_id
+
+
+async def test_a_run_with_a_wrong_number_starts_nothing() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    with pytest.raises(FairleadError) as caught:
+        await bench.executions.run(
+            tenant="t",
+            key="k",
+            sandbox_id=sandbox.sandbox_id,
+            command=Command(arguments=("wait",)),
+            after=-1,
+        )
+    assert caught.value.reason == "argument_invalid"
+    assert bench.isolation.enclosures[sandbox.sandbox_id].programs == {}
+
+
 @pytest.mark.parametrize(
     ("end", "reason"),
     [(ProgramEnd(), ExitReason.HOST_LOST), (ProgramEnd(signal=9), ExitReason.SIGNALLED)],
@@ -180,6 +155,17 @@ async def test_a_release_ends_what_runs_and_not_what_has_ended() -> None:
     await bench.sandboxes.release(tenant="t", sandbox_id=sandbox.sandbox_id)
     assert (await bench.exit_of(running)).reason is ExitReason.RELEASED
     assert (await bench.exit_of(ended)).reason is ExitReason.EXITED
+
+
+async def test_what_ends_with_its_lease_is_released_whoever_hears_of_it_first() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    first, second = await bench.start(sandbox, "wait"), await bench.start(sandbox, "wait")
+    bench.program(first).on_end(ProgramEnd())
+    assert (await bench.exit_of(first)).reason is ExitReason.HOST_LOST
+    bench.clock.advance(DEFAULT_LEASE_SECONDS)
+    bench.program(second).on_end(ProgramEnd())
+    assert (await bench.exit_of(second)).reason is ExitReason.RELEASED
 
 
 async def test_the_end_of_the_worker_loses_what_runs() -> None:
@@ -320,3 +306,76 @@ async def test_stdin_is_written_once() -> None:
     with pytest.raises(FairleadError) as caught:
         await write(10, b"more")
     assert caught.value.reason == "stdin_closed"
+
+
+async def test_what_it_used_and_the_limit_that_ended_it() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    usage = Usage(cpu_seconds=0.5, peak_memory_bytes=1024)
+    killed = await bench.start(sandbox, "wait")
+    bench.program(killed).on_end(ProgramEnd(signal=9, usage=usage, breach=ExitReason.OUT_OF_MEMORY))
+    exit_ = await bench.exit_of(killed)
+    assert (exit_.reason, exit_.code, exit_.signal) == (ExitReason.OUT_OF_MEMORY, None, 9)
+    assert exit_.usage == usage
+    failed = await bench.start(sandbox, "wait")
+    bench.program(failed).on_end(ProgramEnd(code=2, breach=ExitReason.LIMIT_PIDS))
+    exit_ = await bench.exit_of(failed)
+    assert (exit_.reason, exit_.code, exit_.usage) == (ExitReason.LIMIT_PIDS, 2, None)
+
+
+async def test_the_sandbox_bounds_the_time_of_each_execution() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox(limits=Limits(wall_seconds=0.02))
+    for time_limit in (None, 60.0):
+        execution = await bench.start(sandbox, "wait", time_limit=time_limit)
+        assert (await bench.exit_of(execution)).reason is ExitReason.TIMED_OUT
+
+
+async def test_the_grace_before_it_is_killed() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    execution = await bench.executions.start(
+        tenant="t",
+        key="",
+        sandbox_id=sandbox.sandbox_id,
+        command=Command(arguments=("stubborn",), timeout=0.001, grace=0.001),
+    )
+    program = bench.program(execution)
+    assert (await bench.exit_of(execution)).reason is ExitReason.TIMED_OUT
+    assert program.signals == [signal.SIGTERM, signal.SIGKILL]
+    with pytest.raises(FairleadError) as caught:
+        await bench.executions.start(
+            tenant="t",
+            key="",
+            sandbox_id=sandbox.sandbox_id,
+            command=Command(arguments=("wait",), grace=601),
+        )
+    assert caught.value.reason == "command_invalid"
+
+
+async def test_the_journal_is_asked_for_what_the_command_and_the_sandbox_say() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox(limits=Limits(output_bytes=2**20))
+    execution = await bench.executions.start(
+        tenant="t",
+        key="",
+        sandbox_id=sandbox.sandbox_id,
+        command=Command(arguments=("print", "a"), on_full=OnFull.BLOCK),
+    )
+    journal = bench.journals.journals[execution.execution_id]
+    assert (journal.on_full, journal.most_bytes) == (OnFull.BLOCK, 2**20)
+
+
+async def test_a_gap_is_passed_on_in_its_place() -> None:
+    bench = Bench()
+    execution = await bench.start(await bench.sandbox(), "wait")
+    journal = bench.journals.journals[execution.execution_id]
+    journal.gap = Gap(first=1, last=4, size=100)
+    frames = bench.executions.watch(tenant="t", execution_id=execution.execution_id, after=0)
+    assert isinstance(await anext(frames), Execution)
+    assert await anext(frames) == journal.gap
+    bench.program(execution).on_end(ProgramEnd(code=0))
+    assert isinstance(await anext(frames), Exit)
+    assert journal.readers == 1
+    await frames.aclose()
+    assert journal.readers == 0

@@ -7,8 +7,17 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox_worker.execution import Exit, ExitReason, OutputRecord, Stream
-from sandbox_worker.journal import FRAME_BYTES, encode_exit, encode_record, frames
+from sandbox_worker.execution import Exit, ExitReason, OutputRecord, Stream, Usage
+from sandbox_worker.journals.encoding import (
+    FRAME_BYTES,
+    Description,
+    Ending,
+    Entry,
+    encode_description,
+    encode_ending,
+    encode_record,
+    frames,
+)
 
 records = st.builds(
     OutputRecord,
@@ -28,26 +37,43 @@ exits = st.builds(
     ).map(lambda at: at.replace(microsecond=at.microsecond // 1000 * 1000)),
     code=st.none() | st.integers(0, 255),
     signal=st.none() | st.integers(1, 64),
+    usage=st.none()
+    | st.builds(
+        Usage,
+        cpu_seconds=st.floats(0, 1e9, allow_nan=False),
+        peak_memory_bytes=st.integers(0, 2**50),
+    ),
 )
+endings = st.builds(Ending, exit=exits, size=st.integers(0, 2**62))
+descriptions = st.builds(Description, st.binary(max_size=300))
 
 
-def encoded(entry: OutputRecord | Exit) -> bytes:
-    return encode_exit(entry) if isinstance(entry, Exit) else encode_record(entry)
+def encoded(entry: Entry) -> bytes:
+    match entry:
+        case OutputRecord():
+            return b"".join(encode_record(entry))
+        case Ending():
+            return encode_ending(entry)
+        case Description():
+            return encode_description(entry)
 
 
-@given(st.lists(records | exits, max_size=6))
-def test_what_goes_in_comes_out(entries: list[OutputRecord | Exit]) -> None:
+@given(st.lists(records | endings | descriptions, max_size=6))
+def test_what_goes_in_comes_out(entries: list[Entry]) -> None:
     found = list(frames(b"".join(encoded(entry) for entry in entries)))
     for frame, entry in zip(found, entries, strict=True):
-        if isinstance(entry, Exit) and isinstance(frame.entry, Exit):
+        if isinstance(entry, Ending) and isinstance(frame.entry, Ending):
+            back, exit_ = frame.entry.exit, entry.exit
             # A float of seconds since the epoch is exact to some hundred nanoseconds.
-            assert abs((frame.entry.ended_at - entry.ended_at).total_seconds()) < 1e-5
-            assert (frame.entry.reason, frame.entry.code, frame.entry.signal) == (
-                entry.reason,
-                entry.code,
-                entry.signal,
+            assert abs((back.ended_at - exit_.ended_at).total_seconds()) < 1e-5
+            assert (back.reason, back.code, back.signal, back.usage, back.last_sequence) == (
+                exit_.reason,
+                exit_.code,
+                exit_.signal,
+                exit_.usage,
+                exit_.last_sequence,
             )
-            assert frame.entry.last_sequence == entry.last_sequence
+            assert frame.entry.size == entry.size
         else:
             assert frame.entry == entry
 
@@ -65,9 +91,9 @@ def test_a_torn_tail_begins_after_the_last_whole_frame(
     ]
 
 
-@given(records, st.data())
-def test_a_flipped_bit_ends_the_reading(record: OutputRecord, data: st.DataObject) -> None:
-    content = bytearray(encode_record(record))
+@given(records | endings | descriptions, st.data())
+def test_a_flipped_bit_ends_the_reading(entry: Entry, data: st.DataObject) -> None:
+    content = bytearray(encoded(entry))
     place = data.draw(st.integers(0, len(content) - 1))
     content[place] ^= 1 << data.draw(st.integers(0, 7))
     assert list(frames(bytes(content))) == []
@@ -75,4 +101,4 @@ def test_a_flipped_bit_ends_the_reading(record: OutputRecord, data: st.DataObjec
 
 def test_frames_add_what_they_say() -> None:
     record = OutputRecord(sequence=1, stream=Stream.STDOUT, content=b"x" * 10, written_at=5)
-    assert len(encode_record(record)) == FRAME_BYTES + 10
+    assert len(encoded(record)) == FRAME_BYTES + 10

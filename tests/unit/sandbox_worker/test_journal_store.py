@@ -3,83 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from chassis.errors import FairleadError
 from chassis.ids import random_id
-from sandbox_worker.execution import Execution, Exit, ExitReason, OutputRecord, Piece, Stream
-from sandbox_worker.file_journal import FileJournal
-from sandbox_worker.journal_store import JournalStore
+from sandbox_worker.brief_work import BriefWork
+from sandbox_worker.execution import (
+    Exit,
+    ExitReason,
+    Gap,
+    OutputRecord,
+    Stream,
+    Usage,
+)
+from sandbox_worker.journals.encoding import FRAME_BYTES
+from sandbox_worker.journals.file_journal import FileJournal
+from sandbox_worker.journals.store import JournalStore
+from tests.fakes.journals import (
+    AT,
+    BOUND,
+    Disk,
+    execution,
+    exit_after,
+    found_in,
+    kept_bytes,
+    piece,
+    read_all,
+    records,
+    sequences,
+    size_of,
+)
 
 pytestmark = pytest.mark.asyncio
-
-_AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-class Disk:
-    """Takes bytes until it is full, in pieces as small as it likes."""
-
-    def __init__(self) -> None:
-        self.room = 10**9
-        self.most = 10**9
-
-    def write(self, file: int, content: bytes) -> int:
-        if self.room == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = os.write(file, content[: min(self.room, self.most)])
-        self.room -= written
-        return written
-
-
-@pytest.fixture
-def executor() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(2) as executor:
-        yield executor
-
-
-@pytest.fixture
-def disk() -> Disk:
-    return Disk()
-
-
-@pytest.fixture
-def store(tmp_path: Path, executor: ThreadPoolExecutor, disk: Disk) -> JournalStore:
-    return JournalStore(
-        root=tmp_path / "journals", executor=executor, most_bytes=1024 * 1024, write=disk.write
-    )
-
-
-def execution() -> Execution:
-    return Execution(
-        execution_id=random_id("exe"),
-        sandbox_id=random_id("sbx"),
-        tenant="default",
-        arguments=("echo", "ä"),
-        started_at=_AT,
-    )
-
-
-def piece(content: bytes, stream: Stream = Stream.STDOUT) -> Piece:
-    return Piece(stream=stream, content=content, written_at=7)
-
-
-def exit_after(journal: FileJournal, reason: ExitReason = ExitReason.EXITED) -> Exit:
-    return Exit(reason=reason, last_sequence=journal.last_sequence, ended_at=_AT, code=0)
-
-
-async def records(journal: FileJournal, after: int = 0) -> list[OutputRecord]:
-    reader = journal.reader(after)
-    found: list[OutputRecord] = []
-    while batch := await reader.read():
-        found.extend(batch)
-    return found
 
 
 async def test_records_are_numbered_from_one(store: JournalStore, disk: Disk) -> None:
@@ -88,13 +46,23 @@ async def test_records_are_numbered_from_one(store: JournalStore, disk: Disk) ->
     await journal.append([piece(b"a"), piece(b"b", Stream.STDERR)])
     await journal.append([piece(b"c" * 65536)])
     found = await records(journal)
-    assert [(each.sequence, each.stream, each.content[:1]) for each in found] == [
+    assert [(each.sequence, each.stream, each.content[:1]) for each in found] == [  # type: ignore[union-attr]
         (1, Stream.STDOUT, b"a"),
         (2, Stream.STDERR, b"b"),
         (3, Stream.STDOUT, b"c"),
     ]
-    assert [each.sequence for each in await records(journal, 2)] == [3]
+    assert sequences(await records(journal, 2)) == [3]
+    assert sequences(await records(journal, 3)) == []
     assert journal.last_sequence == 3
+
+
+async def test_a_large_piece_becomes_records_that_fit(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
+    content = os.urandom(500_000)
+    await journal.append([piece(content)])
+    found = await records(journal)
+    assert b"".join(each.content for each in found if isinstance(each, OutputRecord)) == content
+    assert max(size_of(path) for path in found_in(root, "*.segment")) <= BOUND // 8
 
 
 async def test_a_reader_goes_on_where_it_was(store: JournalStore) -> None:
@@ -103,68 +71,121 @@ async def test_a_reader_goes_on_where_it_was(store: JournalStore) -> None:
     assert await reader.read() == ()
     for number in range(1, 60):
         await journal.append([piece(os.urandom(20_000))])
-        assert [each.sequence for each in await reader.read()] == [number]
-        assert await reader.read() == ()
+        assert sequences(await read_all(reader)) == [number]
 
 
-async def test_the_oldest_goes_first(store: JournalStore, tmp_path: Path) -> None:
-    started = execution()
-    journal = await store.open(started)
+async def test_a_reader_that_comes_late_reads_the_disk_and_then_memory(store: JournalStore) -> None:
+    journal = await store.open(execution())
+    contents = [os.urandom(9_000) for _ in range(60)]
+    for content in contents[:30]:
+        await journal.append([piece(content)])
+    early, late = journal.reader(0), journal.reader(12)
+    for content in contents[30:]:
+        await journal.append([piece(content)])
+    for reader, after in ((early, 0), (late, 12)):
+        found = await read_all(reader)
+        assert [each.content for each in found if isinstance(each, OutputRecord)] == contents[
+            after:
+        ]
+
+
+async def test_the_oldest_goes_first_and_leaves_a_gap(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
     overtaken = journal.reader(0)
     await journal.append([piece(b"0" * 60_000)])
-    assert len(await overtaken.read()) == 1
+    assert sequences(await read_all(overtaken)) == [1]
     for _ in range(50):
         await journal.append([piece(b"x" * 60_000)])
-    directory = tmp_path / "journals" / started.execution_id
-    assert sum(path.stat().st_size for path in directory.glob("*.segment")) <= 1024 * 1024
+    assert kept_bytes(root) <= BOUND
     found = await records(journal)
-    assert found[-1].sequence == 51
-    assert found[0].sequence > 30
+    oldest = found[1]
+    assert isinstance(oldest, OutputRecord)
+    assert oldest.sequence > 30
+    assert found[0] == Gap(first=1, last=oldest.sequence - 1, size=60_000 * (oldest.sequence - 1))
+    assert sequences(found[1:]) == list(range(oldest.sequence, 52))
+    seen = await read_all(overtaken)
+    assert seen[0] == Gap(first=2, last=oldest.sequence - 1, size=60_000 * (oldest.sequence - 2))
+    assert seen[1:] == found[1:]
     with pytest.raises(FairleadError) as caught:
-        await overtaken.read()
+        journal.reader(oldest.sequence - 2)
     assert caught.value.reason == "cursor_gone"
-    assert caught.value.fields == {"oldest_sequence": str(found[0].sequence)}
-    with pytest.raises(FairleadError):
-        await records(journal, found[0].sequence - 2)
-    assert (await records(journal, found[0].sequence - 1))[0] == found[0]
+    assert caught.value.fields == {"oldest_sequence": str(oldest.sequence)}
+    assert (await records(journal, oldest.sequence - 1))[0] == oldest
 
 
-@pytest.mark.parametrize("room", [0, 1, 30, 100])
-async def test_a_full_disk_keeps_a_true_beginning(
+@pytest.mark.parametrize("room", [0, 1, 30, 300])
+async def test_a_full_disk_loses_the_newest_as_a_gap(
     store: JournalStore, disk: Disk, room: int
 ) -> None:
-    started = execution()
-    journal = await store.open(started)
+    journal = await store.open(execution())
     await journal.append([piece(b"kept")])
+    watching = journal.reader(0)
+    assert sequences(await read_all(watching)) == [1]
     disk.room = room
-    await journal.append([piece(b"x" * 200), piece(b"y")])
+    await journal.append([piece(b"x" * 200), piece(b"y" * 100)])
     assert not journal.complete
+    disk.room = 0
+    lost = await read_all(watching)
+    taken = 1 if room >= 200 + FRAME_BYTES else 0
+    assert sequences(lost) == [2, (3, 3, 100)] if taken else [(2, 3, 300)]
     exit_ = exit_after(journal)
-    if room == 0:
-        assert not await journal.finish(exit_)
+    assert not await journal.finish(exit_)
     disk.room = 10**6
-    await journal.append([piece(b"too late")])
-    assert [each.content for each in await records(journal)] == [b"kept"]
     assert await journal.finish(exit_)
     assert await journal.finish(exit_)
     (kept,) = await store.recover()
     assert kept.execution.exit == exit_
-    assert exit_.last_sequence == 1
+    assert kept.journal.last_sequence == exit_.last_sequence == 3
+    assert isinstance(kept.journal, FileJournal)
+    assert sequences(await records(kept.journal)) == [1, *sequences(lost)]
+    assert sequences(await records(kept.journal, 1)) == sequences(lost)
 
 
-async def test_a_full_disk_when_a_segment_is_full(store: JournalStore, disk: Disk) -> None:
+async def test_a_disk_with_room_again_goes_on_after_the_gap(
+    store: JournalStore, disk: Disk, root: Path
+) -> None:
     journal = await store.open(execution())
-    await journal.append([piece(b"x" * 60_000), piece(b"x" * 60_000)])
+    await journal.append([piece(b"kept")])
     disk.room = 0
+    await journal.append([piece(b"lost")])
+    await journal.append([piece(b"lost as well")])
+    disk.room = 10**6
+    await journal.append([piece(b"back")])
+    await journal.append([piece(b"on")])
+    assert sequences(await records(journal)) == [1, (2, 3, 16), 4, 5]
+    assert sequences(await records(journal, 3)) == [4, 5]
+    with pytest.raises(FairleadError) as caught:
+        await records(journal, 2)
+    assert caught.value.reason == "cursor_gone"
+    assert len(found_in(root, "*.segment")) == 2
+
+
+async def test_a_full_disk_drops_its_own_oldest_first(
+    store: JournalStore, disk: Disk, root: Path
+) -> None:
+    journal = await store.open(execution())
+    for _ in range(8):
+        await journal.append([piece(b"x" * 60_000)])
+    before = len(found_in(root, "*.segment"))
+    unlinked: list[int] = []
+
+    def write(file: int, parts: list[bytes | memoryview]) -> int:
+        if len(found_in(root, "*.segment")) >= before:
+            unlinked.append(file)
+            disk.room = 0
+        else:
+            disk.room = 10**6
+        return Disk.write(disk, file, parts)
+
+    disk.write = write  # type: ignore[method-assign, assignment]
+    journal._files._write = write  # type: ignore[assignment]
     await journal.append([piece(b"y" * 60_000)])
-    assert not journal.complete
-    assert [each.sequence for each in await records(journal)] == [1, 2]
-    assert not await journal.finish(exit_after(journal))
-    disk.room = 1000
-    assert await journal.finish(exit_after(journal))
-    (kept,) = await store.recover()
-    assert kept.execution.exit is not None
-    assert kept.journal.last_sequence == 2
+    found = await records(journal)
+    assert unlinked
+    assert isinstance(found[0], Gap)
+    assert isinstance(found[-1], OutputRecord)
+    assert found[-1].content[:1] == b"y"
+    assert journal.complete
 
 
 async def test_a_journal_comes_back_as_it_was(store: JournalStore) -> None:
@@ -173,7 +194,13 @@ async def test_a_journal_comes_back_as_it_was(store: JournalStore) -> None:
     for number in range(30):
         await journal.append([piece(bytes([number]) * 30_000)])
     before = await records(journal)
-    exit_ = exit_after(journal)
+    exit_ = Exit(
+        reason=ExitReason.OUT_OF_MEMORY,
+        last_sequence=30,
+        ended_at=AT,
+        signal=9,
+        usage=Usage(cpu_seconds=1.25, peak_memory_bytes=4096),
+    )
     await journal.finish(exit_)
     other = await store.open(cut)
     await other.append([piece(b"only")])
@@ -182,56 +209,102 @@ async def test_a_journal_comes_back_as_it_was(store: JournalStore) -> None:
     assert recovered.execution.exit == exit_
     assert recovered.execution.arguments == ended.arguments
     assert recovered.execution.started_at == ended.started_at
+    assert recovered.execution.fingerprint == ended.fingerprint
     assert isinstance(recovered.journal, FileJournal)
     assert await records(recovered.journal) == before
     torn = kept[cut.execution_id]
     assert torn.execution.exit is None
     assert torn.journal.last_sequence == 1
-    lost = Exit(reason=ExitReason.HOST_LOST, last_sequence=1, ended_at=_AT)
+    lost = Exit(reason=ExitReason.HOST_LOST, last_sequence=1, ended_at=AT)
     assert await torn.journal.finish(lost)
     again = {each.execution.execution_id: each for each in await store.recover()}
     assert again[cut.execution_id].execution.exit == lost
 
 
-async def test_every_torn_tail_is_cut(store: JournalStore, tmp_path: Path) -> None:
-    started = execution()
-    journal = await store.open(started)
+async def test_every_torn_tail_is_cut(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
     await journal.append([piece(b"first"), piece(b"second")])
-    (segment,) = (tmp_path / "journals" / started.execution_id).glob("*.segment")
+    (segment,) = found_in(root, "*.segment")
     content = segment.read_bytes()
-    half = len(content) - (len(content) - 5 - 6) // 2 - 6
+    half = FRAME_BYTES + len(b"first")
     for length in range(len(content)):
         segment.write_bytes(content[:length])
         (kept,) = await store.recover()
         whole = 1 if length >= half else 0
         assert kept.journal.last_sequence == whole
-        assert segment.stat().st_size == (half if whole else 0)
+        assert size_of(segment) == (half if whole else 0)
         assert isinstance(kept.journal, FileJournal)
         assert len(await records(kept.journal)) == whole
 
 
-async def test_what_is_no_journal_is_removed(store: JournalStore, tmp_path: Path) -> None:
-    root = tmp_path / "journals"
-    for name in (random_id("exe"), random_id("exe"), "other"):
-        (root / name).mkdir(parents=True)
-        (root / name / "execution.json").write_text("{" if name == "other" else "{}")
+async def test_every_torn_exit_is_host_lost(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
+    (head,) = found_in(root, "*.head")
+    described = size_of(head)
+    await journal.finish(exit_after(journal))
+    content = head.read_bytes()
+    for length in range(described, len(content)):
+        head.write_bytes(content[:length])
+        (kept,) = await store.recover()
+        assert kept.execution.exit is None
+        lost = Exit(reason=ExitReason.HOST_LOST, last_sequence=0, ended_at=AT)
+        assert await kept.journal.finish(lost)
+        (again,) = await store.recover()
+        assert again.execution.exit == lost
+
+
+async def test_a_damaged_record_is_a_gap(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
+    for _ in range(5):
+        await journal.append([piece(b"x" * 60_000)])
+    first = min(found_in(root, "*.segment"))
+    content = bytearray(first.read_bytes())
+    content[-1] ^= 1
+    first.write_bytes(content)
+    assert sequences(await records(journal)) == [1, (2, 2, 60_000), 3, 4, 5]
+
+
+def litter(root: Path) -> None:
+    (segment,) = root.glob("*.segment")
+    segment.rename(root / segment.name.replace("0000", "zzzz"))
+    (root / "other").mkdir()
+    (root / f"{random_id('exe')}.head").write_text("{}")
+    (root / f"{random_id('exe')}.0001.0000.segment").write_bytes(b"")
+
+
+async def test_what_is_no_journal_is_removed(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution())
+    await journal.append([piece(b"x")])
+    litter(root)
     assert await store.recover() == []
-    assert list(root.iterdir()) == []
+    assert found_in(root) == []
 
 
-async def test_a_removed_journal_is_gone(store: JournalStore, tmp_path: Path) -> None:
+async def test_a_removed_journal_is_gone(store: JournalStore, root: Path) -> None:
     journal = await store.open(execution())
     await journal.append([piece(b"x")])
     reader = journal.reader(0)
     await journal.remove()
-    assert list((tmp_path / "journals").iterdir()) == []
-    with pytest.raises(FairleadError):
-        await reader.read()
+    assert found_in(root) == []
+    assert sequences(await read_all(reader)) == [(1, 1, 1)]
 
 
-async def test_a_store_that_cannot_be_written(tmp_path: Path, executor: ThreadPoolExecutor) -> None:
-    (tmp_path / "file").write_text("")
-    store = JournalStore(root=tmp_path / "file", executor=executor, most_bytes=1024 * 1024)
+async def test_what_a_failed_start_left_is_replaced(store: JournalStore, root: Path) -> None:
+    started = execution()
+    journal = await store.open(started)
+    await journal.append([piece(b"old")])
+    again = await store.open(started)
+    await again.append([piece(b"new")])
+    assert [each.content for each in await records(again) if isinstance(each, OutputRecord)] == [
+        b"new"
+    ]
+    assert len(found_in(root)) == 2
+
+
+async def test_a_store_that_cannot_be_written(tmp_path: Path, work: BriefWork) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    store = JournalStore(root=file, work=work, most_bytes=BOUND)
     with pytest.raises(FairleadError) as caught:
         await store.open(execution())
     assert caught.value.reason == "storage_unavailable"
@@ -244,9 +317,10 @@ async def test_readers_while_it_is_written(store: JournalStore) -> None:
         reader = journal.reader(0)
         seen: list[int] = []
         while len(seen) < 200:
-            batch = await reader.read()
-            seen.extend(each.sequence for each in batch)
-            assert all(each.content == b"%d" % each.sequence for each in batch)
+            for each in await read_all(reader):
+                assert isinstance(each, OutputRecord)
+                assert each.content == b"%d" % each.sequence
+                seen.append(each.sequence)
             await asyncio.sleep(0)
         return seen
 
@@ -255,3 +329,14 @@ async def test_readers_while_it_is_written(store: JournalStore) -> None:
         await journal.append([piece(b"%d" % number)])
     for task in following:
         assert await task == list(range(1, 201))
+
+
+async def test_a_smaller_bound_of_its_own(store: JournalStore, root: Path) -> None:
+    journal = await store.open(execution(), most_bytes=80_000)
+    for _ in range(60):
+        await journal.append([piece(b"x" * 3000)])
+    assert kept_bytes(root) <= 80_000
+    larger = await store.open(execution(), most_bytes=10**9)
+    for _ in range(50):
+        await larger.append([piece(b"x" * 60_000)])
+    assert kept_bytes(root) <= 80_000 + BOUND

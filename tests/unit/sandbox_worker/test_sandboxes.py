@@ -10,10 +10,23 @@ import pytest
 from chassis.errors import FairleadError
 from chassis.ids import random_id
 from sandbox_worker.execution import ExitReason
+from sandbox_worker.held_sandbox import SandboxOrder
+from sandbox_worker.network.networks import Networks
 from sandbox_worker.ports import SandboxRecord
-from sandbox_worker.sandbox import Limits, Sandbox, SandboxState
+from sandbox_worker.profile import Profile
+from sandbox_worker.sandbox import (
+    Fence,
+    Limits,
+    NetworkMode,
+    NetworkPolicy,
+    Sandbox,
+    SandboxState,
+)
+from sandbox_worker.sandbox_plans import SandboxPlans
 from sandbox_worker.sandboxes import Sandboxes
+from tests.eventually import eventually
 from tests.fakes.clock import FakeClock
+from tests.fakes.egress_doors import ListedDoors
 from tests.fakes.isolation import ScriptedIsolation
 from tests.fakes.sandbox_stores import ListedTrees, MemoryRecords
 
@@ -32,7 +45,11 @@ class Bench:
         self.sandboxes = Sandboxes(
             host_id="hst",
             id_key=b"k" * 32,
-            isolations={"process": self.isolation},
+            epoch=7,
+            plans=SandboxPlans(
+                isolations={"process": self.isolation}, profiles={"default": Profile()}
+            ),
+            networks=Networks(doors=ListedDoors()),
             records=self.records,
             trees=ListedTrees(trees={_WORKSPACE: Path("/tree"), "other": Path("/other")}),
             clock=self.clock,
@@ -40,8 +57,11 @@ class Bench:
             tombstone_seconds=3600,
         )
 
-    async def create(self, key: str = "one", lease: float = 0) -> Sandbox:
-        return await self.sandboxes.create(tenant="t", key=key, limits=Limits(), lease=lease)
+    async def create(
+        self, key: str = "one", lease: float = 0, order: SandboxOrder | None = None
+    ) -> Sandbox:
+        order = order or SandboxOrder(lease=lease)
+        return await self.sandboxes.create(tenant="t", key=key, order=order)
 
     async def reason(self, key: str = "one") -> str:
         with pytest.raises(FairleadError) as caught:
@@ -60,7 +80,7 @@ async def test_two_creates_at_once_make_one() -> None:
     second, third = await creating[1], await creating[2]
     assert second == third
     assert second.state is SandboxState.PROVISIONED
-    assert second.limits == Limits(open_files=4096)
+    assert second.limits == Limits(open_files=4096, processes=4096)
     assert len(bench.isolation.enclosures) == 1
     assert list(bench.records.records) == [second.sandbox_id]
 
@@ -183,7 +203,7 @@ async def test_leases_end_unless_they_are_renewed() -> None:
     bench = Bench()
     short, renewed = await bench.create("short", 60), await bench.create("renewed", 60)
     bench.clock.advance(30)
-    bench.sandboxes.renew(tenant="t", sandbox_id=renewed.sandbox_id, lease=60)
+    await bench.sandboxes.renew(tenant="t", sandbox_id=renewed.sandbox_id, lease=60)
     bench.clock.advance(40)
     await bench.sandboxes.release_expired()
     with pytest.raises(FairleadError):
@@ -273,8 +293,9 @@ async def test_a_full_and_a_draining_host() -> None:
 )
 async def test_requests_that_cannot_be(tenant: str, key: str, limits: Limits, lease: float) -> None:
     bench = Bench()
+    order = SandboxOrder(limits=limits, lease=lease)
     with pytest.raises(FairleadError) as caught:
-        await bench.sandboxes.create(tenant=tenant, key=key, limits=limits, lease=lease)
+        await bench.sandboxes.create(tenant=tenant, key=key, order=order)
     assert caught.value.reason == "argument_invalid"
     assert bench.sandboxes.count == 0
 
@@ -289,3 +310,72 @@ async def test_pages() -> None:
     assert bench.sandboxes.page(tenant="other", size=0, after="") == ([], "")
     with pytest.raises(FairleadError):
         bench.sandboxes.page(tenant="t", size=1001, after="")
+
+
+async def test_a_sandbox_says_what_it_has() -> None:
+    bench = Bench()
+    sandbox = await bench.create()
+    assert sandbox.profile == "default"
+    assert sandbox.walls == bench.isolation.walls
+    assert sandbox.network == NetworkPolicy(NetworkMode.HOST)
+    assert sandbox.fence == Fence(7, 1)
+    assert bench.records.records[sandbox.sandbox_id].fence == sandbox.fence
+
+
+async def test_a_key_means_one_order() -> None:
+    bench = Bench()
+    await bench.create("one", order=SandboxOrder(lease=60))
+    with pytest.raises(FairleadError) as caught:
+        await bench.create("one", order=SandboxOrder(lease=61))
+    assert caught.value.reason == "idempotency_conflict"
+
+
+async def test_a_create_with_a_workspace_is_bound_or_leaves_nothing() -> None:
+    bench = Bench()
+    sandbox = await bench.create(order=SandboxOrder(workspace_id=_WORKSPACE))
+    assert sandbox.workspace_id == _WORKSPACE
+    with pytest.raises(FairleadError) as caught:
+        await bench.create("two", order=SandboxOrder(workspace_id="none"))
+    assert caught.value.reason == "workspace_not_found"
+    assert list(bench.records.records) == [sandbox.sandbox_id]
+    assert list(bench.isolation.enclosures) == [sandbox.sandbox_id]
+    assert bench.sandboxes.count == 1
+
+
+async def test_each_renewal_has_a_later_fence() -> None:
+    bench = Bench()
+    sandbox = await bench.create()
+    enclosure = bench.isolation.enclosures[sandbox.sandbox_id]
+    renewed = await bench.sandboxes.renew(tenant="t", sandbox_id=sandbox.sandbox_id, lease=60)
+    assert renewed.fence > sandbox.fence
+    assert enclosure.fence == renewed.fence
+    assert 60 < enclosure.held_for < 70
+    enclosure.fence = Fence(8)  # A later life of this host's worker.
+    with pytest.raises(FairleadError) as caught:
+        await bench.sandboxes.renew(tenant="t", sandbox_id=sandbox.sandbox_id, lease=600)
+    assert caught.value.reason == "fence_stale"
+    kept = bench.sandboxes.get(tenant="t", sandbox_id=sandbox.sandbox_id)
+    assert kept.expires_at == renewed.expires_at
+
+
+async def test_a_lease_that_is_over_cannot_be_used_before_it_is_swept() -> None:
+    bench = Bench()
+    sandbox = await bench.create(lease=60)
+    bench.clock.advance(60)
+    with pytest.raises(FairleadError) as caught:
+        await bench.sandboxes.renew(tenant="t", sandbox_id=sandbox.sandbox_id, lease=60)
+    assert caught.value.reason == "sandbox_not_found"
+
+
+async def test_a_sandbox_that_ends_itself_with_its_lease_is_released() -> None:
+    bench = Bench()
+    sandbox = await bench.create(lease=60)
+    held, _ = bench.sandboxes.enter("t", sandbox.sandbox_id)
+    bench.clock.advance(62)
+    bench.isolation.enclosures[sandbox.sandbox_id].lose()
+
+    async def ending() -> ExitReason | None:
+        return held.ending
+
+    assert await eventually(ending) is ExitReason.RELEASED
+    await bench.sandboxes.close()

@@ -20,17 +20,21 @@ from opentelemetry.trace import StatusCode
 from chassis.errors import FairleadError
 from chassis.ids import random_id
 from chassis.packets import number, pack, unpack
+from sandbox_worker.brief_work import BriefWork
 from sandbox_worker.errors import HostFull
 from sandbox_worker.execution import Command, Exit, ExitReason
+from sandbox_worker.held_sandbox import SandboxOrder
 from sandbox_worker.isolation.working_directory import working_directory
-from sandbox_worker.port_tokens import PortTokens
+from sandbox_worker.network.networks import Networks
 from sandbox_worker.ports import SandboxRecord
+from sandbox_worker.profile import Profile
 from sandbox_worker.record_store import HostState, RecordStore
-from sandbox_worker.sandbox import Limits
+from sandbox_worker.sandbox_plans import SandboxPlans
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
 from sandbox_worker.tracing import TracedRuns, TracedSandboxes
 from tests.fakes.clock import FakeClock
+from tests.fakes.egress_doors import ListedDoors
 from tests.fakes.isolation import ScriptedIsolation
 from tests.fakes.sandbox_stores import ListedTrees, MemoryRecords
 
@@ -97,7 +101,12 @@ def bench(clock: FakeClock) -> Sandboxes:
     return Sandboxes(
         host_id="hst",
         id_key=b"k" * 32,
-        isolations={"process": ScriptedIsolation(home=Path("/"))},
+        epoch=1,
+        plans=SandboxPlans(
+            isolations={"process": ScriptedIsolation(home=Path("/"))},
+            profiles={"default": Profile()},
+        ),
+        networks=Networks(doors=ListedDoors()),
         records=MemoryRecords(),
         trees=ListedTrees(),
         clock=clock,
@@ -107,29 +116,10 @@ def bench(clock: FakeClock) -> Sandboxes:
 
 
 @pytest.mark.asyncio
-async def test_port_tokens_live_for_half_a_minute() -> None:
-    clock = FakeClock()
-    sandboxes = bench(clock)
-    tokens = PortTokens(sandboxes=sandboxes, clock=clock)
-    sandbox = await sandboxes.create(tenant="t", key="k", limits=Limits())
-    with pytest.raises(FairleadError):
-        tokens.open_port(tenant="other", sandbox_id=sandbox.sandbox_id, port=80)
-    early = tokens.open_port(tenant="t", sandbox_id=sandbox.sandbox_id, port=80)
-    clock.advance(29)
-    late = tokens.open_port(tenant="t", sandbox_id=sandbox.sandbox_id, port=81)
-    grant = tokens.redeem(early)
-    assert grant is not None
-    assert grant.port == 80
-    assert tokens.redeem(early) is None
-    clock.advance(30)
-    assert tokens.redeem(late) is None
-    await sandboxes.close()
-
-
-@pytest.mark.asyncio
 async def test_records_on_disk(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as executor:
-        store = RecordStore(root=tmp_path / "records", executor=executor)
+        work = BriefWork(executor=executor, clock=FakeClock())
+        store = RecordStore(root=tmp_path / "records", work=work)
         live = SandboxRecord(sandbox_id=random_id("sbx"), tenant="t")
         dead = SandboxRecord(
             sandbox_id=random_id("sbx"), tenant="t", released_at=datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,7 +133,11 @@ async def test_records_on_disk(tmp_path: Path) -> None:
         await store.remove(live.sandbox_id)
         assert await store.all() == [dead]
     with ThreadPoolExecutor(4) as executor:
-        store = RecordStore(root=tmp_path / "records", executor=executor)
+        clock = FakeClock()
+        work = BriefWork(executor=executor, clock=clock)
+        # In threads, where one could overtake the other.
+        await work.run(lambda: clock.advance(1))
+        store = RecordStore(root=tmp_path / "records", work=work)
         for _ in range(50):
             # As when a release comes during the create: the last call is what stays.
             await asyncio.gather(
@@ -152,7 +146,8 @@ async def test_records_on_disk(tmp_path: Path) -> None:
             assert await store.all() == [dead]
     (tmp_path / "file").write_text("")
     with ThreadPoolExecutor(1) as executor:
-        broken = RecordStore(root=tmp_path / "file", executor=executor)
+        work = BriefWork(executor=executor, clock=FakeClock())
+        broken = RecordStore(root=tmp_path / "file", work=work)
         with pytest.raises(FairleadError) as caught:
             await broken.put(live)
         assert caught.value.reason == "storage_unavailable"
@@ -210,7 +205,7 @@ async def test_changes_of_sandboxes_are_spans(
     traced = TracedSandboxes(sandboxes=bench(FakeClock()), tracer_provider=provider)
 
     async def create(key: str) -> str:
-        sandbox = await traced.create(tenant="t", key=key, isolation="", limits=Limits(), lease=0)
+        sandbox = await traced.create(tenant="t", key=key, order=SandboxOrder())
         return sandbox.sandbox_id
 
     sandbox_id = await create("one")

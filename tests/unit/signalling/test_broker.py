@@ -26,6 +26,7 @@ from signalling.switchboard import Association, Switchboard, Unwant, Want
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
+    MEETING,
     OFFER,
     FakeGatewayDirectory,
     FakeReachedLaunches,
@@ -224,7 +225,7 @@ async def test_the_session_of_a_launch_may_come_before_its_sandbox(house: House)
     assert await answering == (session_id, ANSWER)
     assert await house.broker.answer("default", BARE.launch_id, OFFER) == (session_id, ANSWER)
     with pytest.raises(SandboxNotReady):
-        await house.desk.open_port(GATEWAY, session_id, 8080)
+        await house.desk.open_port(GATEWAY, session_id, 8080, MEETING)
     await house.broker.close_launch(BARE.launch_id)
     assert await association.next_order() == Unwant(session_id)
     with pytest.raises(LaunchNotHeld):
@@ -255,16 +256,15 @@ async def test_a_session_that_is_opened_while_its_launch_ends_is_closed(house: H
 async def test_a_port_is_opened_only_through_the_sessions_own_gateway(house: House) -> None:
     association, _ = await house.connect()
     session = await house.answered(association)
-    door = await house.desk.open_port(GATEWAY, session.session_id, 8080)
-    assert door.address == "unix:/door"
-    assert house.launches.opened == [(HELD.launch_id, 8080)]
+    await house.desk.open_port(GATEWAY, session.session_id, 8080, MEETING)
+    assert house.launches.opened == [(HELD.launch_id, 8080, MEETING)]
     with pytest.raises(SessionNotFound):
-        await house.desk.open_port(OTHER_GATEWAY, session.session_id, 8080)
+        await house.desk.open_port(OTHER_GATEWAY, session.session_id, 8080, MEETING)
     with pytest.raises(PortInvalid):
-        await house.desk.open_port(GATEWAY, session.session_id, 0)
+        await house.desk.open_port(GATEWAY, session.session_id, 0, MEETING)
     await house.broker.close("default", session.session_id)
     with pytest.raises(SessionClosed):
-        await house.desk.open_port(GATEWAY, session.session_id, 8080)
+        await house.desk.open_port(GATEWAY, session.session_id, 8080, MEETING)
 
 
 async def test_a_gateway_that_comes_back_keeps_what_it_holds(house: House) -> None:

@@ -41,7 +41,7 @@ STEPS = {
     "executions.start": Step.EXECUTION,
 }
 POINTS = [f"{call}:{when}" for call in STEPS for when in ("before", "after")]
-WINDOWS = [*POINTS, "executions.watch:before", "workspaces.count:before", "sandboxes.renew:before"]
+WINDOWS = [*POINTS, "executions.run:after", "workspaces.count:before", "sandboxes.renew:before"]
 
 
 def away() -> Unavailable:
@@ -114,7 +114,7 @@ def test_a_launch_is_cancelled_in_every_window(point: str, keep: bool) -> None:
             launch = await room.launcher.start(TENANT, request(offer=OFFER, keep=keep), None)
             watching = asyncio.ensure_future(room.watch(launch.launch_id))
             await settle(200)
-            if point in ("executions.watch:before", "workspaces.count:before"):
+            if point in ("executions.run:after", "workspaces.count:before"):
                 world.faults.clear(point)
             cancels = [room.launcher.cancel(TENANT, launch.launch_id) for _ in range(3)]
             ended = (await asyncio.gather(*cancels))[0]
@@ -284,6 +284,45 @@ def test_a_host_that_comes_back_in_time_is_followed_again() -> None:
             world.worker.finish(running.execution_id)
             events = await room.watch(launch.launch_id)
             assert [e.type for e in events[-2:]] == ["output", "exited"]
+
+    run(scenario())
+
+
+def test_a_launch_learns_of_its_exit_on_the_call_that_started_it() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.worker.script = echo(b"x")
+        async with world.room() as room:
+            launch = await room.launcher.start(TENANT, request(keep=True), None)
+            await room.until(launch.launch_id, "step")
+            ended = await room.launcher.get(TENANT, launch.launch_id)
+            while not ended.state.terminal:
+                await settle(1)
+                ended = await room.launcher.get(TENANT, launch.launch_id)
+            assert ended.state is LaunchState.EXITED
+            assert "executions.watch:before" not in world.faults.passed
+            assert world.worker.watching == 0
+            await room.watch(launch.launch_id)
+            assert world.faults.passed.count("executions.watch:before") == 1
+
+    run(scenario())
+
+
+def test_a_start_whose_stream_breaks_is_followed_by_another() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.faults.refuse("executions.run:after", away())
+        async with world.room() as room:
+            launch = await room.launcher.start(TENANT, request(keep=True), None)
+            await settle()
+            running = await room.launcher.get(TENANT, launch.launch_id)
+            assert running.state is LaunchState.RUNNING
+            world.worker.write(running.execution_id, b"x")
+            world.worker.finish(running.execution_id, code=5)
+            events = await room.watch(launch.launch_id)
+            assert contents(events) == [b"x"]
+            assert events[-1].type == "exited"
+            assert world.faults.passed.count("executions.start:before") == 1
 
     run(scenario())
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from chassis.errors import Unavailable
 from signalling.cursor import Cursor
+from signalling.execution import OutputGap
 from signalling.launch import LaunchEvent
 from signalling.launch_errors import CursorGone, CursorInvalid
 from signalling.launch_output import OutputUnavailable
@@ -187,7 +188,14 @@ def test_output_that_is_gone_is_said_to_be_gone() -> None:
             program.dropped, program.records = 2, program.records[2:]
             with pytest.raises(CursorGone):
                 await room.watch(launch_id, first.cursor)
-            assert contents(await room.watch(launch_id)) == [b"3"]
+            rest = await room.watch(launch_id)
+            assert contents(rest) == [b"3"]
+            (gap,) = (event for event in rest if event.type == "gap")
+            assert gap.event == OutputGap(1, 2, 20)
+            assert [event.type for event in await room.watch(launch_id, gap.cursor)][-2:] == [
+                "output",
+                "exited",
+            ]
             world.worker.programs.clear()
             with pytest.raises(CursorGone):
                 await room.watch(launch_id)

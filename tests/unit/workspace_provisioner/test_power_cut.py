@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.checkouts import MemoryTrees
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import PowerCutDisk
+from tests.fakes.provisioned import NOW, provisioned
 from tests.fakes.registry import MemoryUnsaved, StepByStep, nothing
 from workspace_provisioner.build_runs import BuildRuns
 from workspace_provisioner.disk.claim_files import ClaimFiles
@@ -31,8 +32,6 @@ from workspace_provisioner.names import Claim, ClaimKind, claims_of
 from workspace_provisioner.workspace_errors import WorkspaceExists
 from workspace_provisioner.workspaces import Freshness, Rung, State, Workspace
 
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
-
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.parametrize("names_stay", [False, True], ids=["names lost", "names stay"]),
@@ -40,18 +39,10 @@ pytestmark = [
 
 
 def workspace(letter: str = "a", **changed: object) -> Workspace:
-    made = Workspace(
-        workspace_id="wsp_" + letter * 26,
-        tenant="ada",
-        state=State.PROVISIONED,
-        project="project",
-        object_format="sha1",
-        commit="c" * 40,
+    made = provisioned(
+        letter,
         branch="work",
-        changes_tree="",
         has_submodules=True,
-        created_at=NOW,
-        expires_at=NOW + timedelta(minutes=30),
         request="request",
         name=f"name-{letter}",
         claims_branch=False,

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from fairlead.file.v1 import file_pb2 as _file_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -87,6 +88,12 @@ class _ExitReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ExitReason
     """Its sandbox was released."""
     EXIT_REASON_HOST_LOST: _ExitReason.ValueType  # 5
     """The worker or its host went away while it ran."""
+    EXIT_REASON_OUT_OF_MEMORY: _ExitReason.ValueType  # 6
+    """The sandbox's memory was used up, and the kernel killed it."""
+    EXIT_REASON_LIMIT_PIDS: _ExitReason.ValueType  # 7
+    """The sandbox used up its processes, and it failed or was killed."""
+    EXIT_REASON_LIMIT_DISK: _ExitReason.ValueType  # 8
+    """The sandbox wrote more than it may, and it was killed."""
 
 class ExitReason(_ExitReason, metaclass=_ExitReasonEnumTypeWrapper):
     """ExitReason says why an execution ended."""
@@ -103,7 +110,75 @@ EXIT_REASON_RELEASED: ExitReason.ValueType  # 4
 """Its sandbox was released."""
 EXIT_REASON_HOST_LOST: ExitReason.ValueType  # 5
 """The worker or its host went away while it ran."""
+EXIT_REASON_OUT_OF_MEMORY: ExitReason.ValueType  # 6
+"""The sandbox's memory was used up, and the kernel killed it."""
+EXIT_REASON_LIMIT_PIDS: ExitReason.ValueType  # 7
+"""The sandbox used up its processes, and it failed or was killed."""
+EXIT_REASON_LIMIT_DISK: ExitReason.ValueType  # 8
+"""The sandbox wrote more than it may, and it was killed."""
 Global___ExitReason: _TypeAlias = ExitReason  # noqa: Y015
+
+class _OnFull:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnFullEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnFull.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_FULL_UNSPECIFIED: _OnFull.ValueType  # 0
+    """Not said: DROP_OLDEST."""
+    ON_FULL_DROP_OLDEST: _OnFull.ValueType  # 1
+    """The oldest output goes; a watcher that has not seen it gets a `gap`."""
+    ON_FULL_BLOCK: _OnFull.ValueType  # 2
+    """Nothing goes that an open WatchOutput has still to send, and nothing at all without one: the program waits at its
+    next write. Room comes from watchers that go on; what all of them have sent is dropped, the oldest first and not
+    before the room is needed. A watcher that leaves no longer counts, and one that began beyond the last record, to
+    wait for the exit, never does. Signals, the timeout and a release work on a waiting program as on any other, and
+    what its pipes hold when it ends is kept above the bound.
+    """
+
+class OnFull(_OnFull, metaclass=_OnFullEnumTypeWrapper):
+    """OnFull says what happens when the output that is kept has reached its bound."""
+
+ON_FULL_UNSPECIFIED: OnFull.ValueType  # 0
+"""Not said: DROP_OLDEST."""
+ON_FULL_DROP_OLDEST: OnFull.ValueType  # 1
+"""The oldest output goes; a watcher that has not seen it gets a `gap`."""
+ON_FULL_BLOCK: OnFull.ValueType  # 2
+"""Nothing goes that an open WatchOutput has still to send, and nothing at all without one: the program waits at its
+next write. Room comes from watchers that go on; what all of them have sent is dropped, the oldest first and not
+before the room is needed. A watcher that leaves no longer counts, and one that began beyond the last record, to
+wait for the exit, never does. Signals, the timeout and a release work on a waiting program as on any other, and
+what its pipes hold when it ends is kept above the bound.
+"""
+Global___OnFull: _TypeAlias = OnFull  # noqa: Y015
+
+class _BatchState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BatchStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BatchState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BATCH_STATE_UNSPECIFIED: _BatchState.ValueType  # 0
+    """Never sent."""
+    BATCH_STATE_SUCCEEDED: _BatchState.ValueType  # 1
+    """It did well; a command ended with exit code 0."""
+    BATCH_STATE_FAILED: _BatchState.ValueType  # 2
+    """It did not; `execution` says how a command ended, `failure` why there is none."""
+    BATCH_STATE_SKIPPED: _BatchState.ValueType  # 3
+    """It was left out, because one before it failed."""
+
+class BatchState(_BatchState, metaclass=_BatchStateEnumTypeWrapper):
+    """BatchState says what became of one piece of work."""
+
+BATCH_STATE_UNSPECIFIED: BatchState.ValueType  # 0
+"""Never sent."""
+BATCH_STATE_SUCCEEDED: BatchState.ValueType  # 1
+"""It did well; a command ended with exit code 0."""
+BATCH_STATE_FAILED: BatchState.ValueType  # 2
+"""It did not; `execution` says how a command ended, `failure` why there is none."""
+BATCH_STATE_SKIPPED: BatchState.ValueType  # 3
+"""It was left out, because one before it failed."""
+Global___BatchState: _TypeAlias = BatchState  # noqa: Y015
 
 @_typing.final
 class Command(_message.Message):
@@ -136,10 +211,15 @@ class Command(_message.Message):
     DIRECTORY_FIELD_NUMBER: _builtins.int
     STDIN_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    ON_FULL_FIELD_NUMBER: _builtins.int
+    GRACE_FIELD_NUMBER: _builtins.int
     directory: _builtins.str
     """Working directory relative to the workspace; the workspace itself when empty. It may not leave the workspace."""
     stdin: _builtins.bool
     """Whether the caller will write standard input; otherwise the program reads end-of-file at once."""
+    on_full: Global___OnFull.ValueType
+    """What happens when the output that is kept has reached its bound; DROP_OLDEST when not said."""
     @_builtins.property
     def arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Program and its arguments; the program is looked up on the sandbox's PATH. At least one, at most 4096, together at
@@ -152,7 +232,17 @@ class Command(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """Ends the execution after this long: SIGTERM, then SIGKILL after 2 s. No limit when absent."""
+        """Ends the execution after this long: SIGTERM, then SIGKILL after `grace`. No limit when absent."""
+
+    @_builtins.property
+    def terminal(self) -> Global___TerminalSize:
+        """Runs it on a terminal of this size, as its controlling terminal; `stdin` is then implied, all output comes as standard
+        output, and TERM is `xterm-256color` unless `environment` says otherwise. On pipes when absent.
+        """
+
+    @_builtins.property
+    def grace(self) -> _duration_pb2.Duration:
+        """Time between SIGTERM and SIGKILL when the timeout has passed, at most 10 min; 2 s when absent."""
 
     def __init__(
         self,
@@ -162,10 +252,13 @@ class Command(_message.Message):
         directory: _builtins.str = ...,
         stdin: _builtins.bool = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        terminal: Global___TerminalSize | None = ...,
+        on_full: Global___OnFull.ValueType = ...,
+        grace: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["grace", b"grace", "terminal", b"terminal", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "directory", b"directory", "environment", b"environment", "stdin", b"stdin", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "directory", b"directory", "environment", b"environment", "grace", b"grace", "on_full", b"on_full", "stdin", b"stdin", "terminal", b"terminal", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -182,6 +275,8 @@ class Exit(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
     ENDED_AT_FIELD_NUMBER: _builtins.int
+    CPU_TIME_FIELD_NUMBER: _builtins.int
+    PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     reason: Global___ExitReason.ValueType
     """Why."""
     code: _builtins.int
@@ -190,9 +285,15 @@ class Exit(_message.Message):
     """Signal number; absent unless a signal ended it."""
     last_sequence: _builtins.int
     """Number of the last output record; 0 when there was no output."""
+    peak_memory_bytes: _builtins.int
+    """Largest resident memory of one of these processes, in bytes; 0 when nobody saw it end."""
     @_builtins.property
     def ended_at(self) -> _timestamp_pb2.Timestamp:
         """When it ended."""
+
+    @_builtins.property
+    def cpu_time(self) -> _duration_pb2.Duration:
+        """Processor time of the program and of the children that it waited for; absent when nobody saw it end."""
 
     def __init__(
         self,
@@ -202,10 +303,12 @@ class Exit(_message.Message):
         signal: _builtins.int | None = ...,
         last_sequence: _builtins.int = ...,
         ended_at: _timestamp_pb2.Timestamp | None = ...,
+        cpu_time: _duration_pb2.Duration | None = ...,
+        peak_memory_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "ended_at", b"ended_at", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "cpu_time", b"cpu_time", "ended_at", b"ended_at", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "ended_at", b"ended_at", "last_sequence", b"last_sequence", "reason", b"reason", "signal", b"signal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "cpu_time", b"cpu_time", "ended_at", b"ended_at", "last_sequence", b"last_sequence", "peak_memory_bytes", b"peak_memory_bytes", "reason", b"reason", "signal", b"signal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -284,7 +387,7 @@ class OutputRecord(_message.Message):
     stream: Global___OutputStream.ValueType
     """Where it was written."""
     content: _builtins.bytes
-    """The bytes, at most 64 KiB."""
+    """The bytes, at most 256 KiB."""
     @_builtins.property
     def written_at(self) -> _timestamp_pb2.Timestamp:
         """When the worker read it."""
@@ -305,6 +408,36 @@ class OutputRecord(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutputRecord: _TypeAlias = OutputRecord  # noqa: Y015
+
+@_typing.final
+class OutputGap(_message.Message):
+    """OutputGap says that records are no longer there, or never reached the disk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    first_sequence: _builtins.int
+    """Number of the first record that is missing."""
+    last_sequence: _builtins.int
+    """Number of the last record that is missing."""
+    bytes: _builtins.int
+    """Bytes of output that they held."""
+    def __init__(
+        self,
+        *,
+        first_sequence: _builtins.int = ...,
+        last_sequence: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "first_sequence", b"first_sequence", "last_sequence", b"last_sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputGap: _TypeAlias = OutputGap  # noqa: Y015
 
 @_typing.final
 class StartExecutionRequest(_message.Message):
@@ -365,6 +498,58 @@ class StartExecutionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartExecutionResponse: _TypeAlias = StartExecutionResponse  # noqa: Y015
+
+@_typing.final
+class RunExecutionRequest(_message.Message):
+    """RunExecutionRequest asks to run a command and to watch it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    after_sequence: _builtins.int
+    """Number of the last record that is not wanted; 0 for all that is kept, and beyond the last one for the exit alone."""
+    @_builtins.property
+    def start(self) -> Global___StartExecutionRequest:
+        """What to start."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___StartExecutionRequest | None = ...,
+        after_sequence: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunExecutionRequest: _TypeAlias = RunExecutionRequest  # noqa: Y015
+
+@_typing.final
+class RunExecutionResponse(_message.Message):
+    """RunExecutionResponse carries one frame of output."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def frame(self) -> Global___WatchOutputResponse:
+        """The frame."""
+
+    def __init__(
+        self,
+        *,
+        frame: Global___WatchOutputResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunExecutionResponse: _TypeAlias = RunExecutionResponse  # noqa: Y015
 
 @_typing.final
 class GetExecutionRequest(_message.Message):
@@ -455,6 +640,7 @@ class WatchOutputResponse(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
     EXIT_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def snapshot(self) -> Global___Execution:
         """The execution as it was when the stream began; the first frame."""
@@ -467,18 +653,23 @@ class WatchOutputResponse(_message.Message):
     def exit(self) -> Global___Exit:
         """How it ended; the last frame."""
 
+    @_builtins.property
+    def gap(self) -> Global___OutputGap:
+        """Records that are missing before the next one, or before the exit."""
+
     def __init__(
         self,
         *,
         snapshot: Global___Execution | None = ...,
         output: Global___OutputRecord | None = ...,
         exit: Global___Exit | None = ...,
+        gap: Global___OutputGap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "frame", b"frame", "output", b"output", "snapshot", b"snapshot"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "frame", b"frame", "gap", b"gap", "output", b"output", "snapshot", b"snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "frame", b"frame", "output", b"output", "snapshot", b"snapshot"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "frame", b"frame", "gap", b"gap", "output", b"output", "snapshot", b"snapshot"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["snapshot", "output", "exit"]  # noqa: Y015
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["snapshot", "output", "exit", "gap"]  # noqa: Y015
     _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
 
@@ -597,3 +788,525 @@ class SignalExecutionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SignalExecutionResponse: _TypeAlias = SignalExecutionResponse  # noqa: Y015
+
+@_typing.final
+class BatchItem(_message.Message):
+    """BatchItem is one piece of work of a batch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def command(self) -> Global___Command:
+        """A command to run to its end, without standard input and without a terminal; it fails unless it exits with 0."""
+
+    @_builtins.property
+    def file(self) -> _file_pb2.FileOperation:
+        """A file operation. The files that are read have at most 1 MiB together."""
+
+    def __init__(
+        self,
+        *,
+        command: Global___Command | None = ...,
+        file: _file_pb2.FileOperation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "file", b"file", "work", b"work"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "file", b"file", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["command", "file"]  # noqa: Y015
+    _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
+
+Global___BatchItem: _TypeAlias = BatchItem  # noqa: Y015
+
+@_typing.final
+class RunBatchRequest(_message.Message):
+    """RunBatchRequest asks to run pieces of work one after the other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    CONTINUE_ON_FAILURE_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    idempotency_key: _builtins.str
+    """Makes the call repeatable; made up by the server when empty."""
+    sandbox_id: _builtins.str
+    """Sandbox to run in."""
+    continue_on_failure: _builtins.bool
+    """Go on after a piece that failed; otherwise those after it are left out."""
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchItem]:
+        """The work, in order; 1 to 64 pieces."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        idempotency_key: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        items: _abc.Iterable[Global___BatchItem] | None = ...,
+        continue_on_failure: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continue_on_failure", b"continue_on_failure", "idempotency_key", b"idempotency_key", "items", b"items", "sandbox_id", b"sandbox_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunBatchRequest: _TypeAlias = RunBatchRequest  # noqa: Y015
+
+@_typing.final
+class RunBatchResponse(_message.Message):
+    """RunBatchResponse carries what became of each piece of work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___BatchOutcome]:
+        """One outcome for each piece, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___BatchOutcome] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunBatchResponse: _TypeAlias = RunBatchResponse  # noqa: Y015
+
+@_typing.final
+class BatchOutcome(_message.Message):
+    """BatchOutcome is what became of one piece of work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    EXECUTION_FIELD_NUMBER: _builtins.int
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    FILE_FIELD_NUMBER: _builtins.int
+    state: Global___BatchState.ValueType
+    """What became of it."""
+    stdout: _builtins.bytes
+    """The end of its standard output, at most 16 KiB; WatchOutput has the whole."""
+    stderr: _builtins.bytes
+    """The end of its standard error, at most 16 KiB; WatchOutput has the whole."""
+    truncated: _builtins.bool
+    """Whether `stdout` or `stderr` lacks what came before."""
+    @_builtins.property
+    def execution(self) -> Global___Execution:
+        """The execution of a command that was started, with its exit."""
+
+    @_builtins.property
+    def failure(self) -> Global___BatchFailure:
+        """Why the work could not be done, when there is no execution that says it."""
+
+    @_builtins.property
+    def file(self) -> _file_pb2.FileResult:
+        """What a file operation gave."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___BatchState.ValueType = ...,
+        execution: Global___Execution | None = ...,
+        stdout: _builtins.bytes = ...,
+        stderr: _builtins.bytes = ...,
+        truncated: _builtins.bool = ...,
+        failure: Global___BatchFailure | None = ...,
+        file: _file_pb2.FileResult | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution", "failure", b"failure", "file", b"file"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution", "failure", b"failure", "file", b"file", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchOutcome: _TypeAlias = BatchOutcome  # noqa: Y015
+
+@_typing.final
+class BatchFailure(_message.Message):
+    """BatchFailure is the error of one piece of work."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Reason, as a single call would give it."""
+    message: _builtins.str
+    """What happened, in a sentence."""
+    remedy: _builtins.str
+    """What to do about it."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        remedy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "remedy", b"remedy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchFailure: _TypeAlias = BatchFailure  # noqa: Y015
+
+@_typing.final
+class TerminalSize(_message.Message):
+    """TerminalSize is the size of a terminal in characters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """Rows, 1 to 65535."""
+    columns: _builtins.int
+    """Columns, 1 to 65535."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalSize: _TypeAlias = TerminalSize  # noqa: Y015
+
+@_typing.final
+class ResizeExecutionRequest(_message.Message):
+    """ResizeExecutionRequest names an execution and the size of its terminal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    execution_id: _builtins.str
+    """Id of the execution."""
+    @_builtins.property
+    def size(self) -> Global___TerminalSize:
+        """New size."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        execution_id: _builtins.str = ...,
+        size: Global___TerminalSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "size", b"size", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeExecutionRequest: _TypeAlias = ResizeExecutionRequest  # noqa: Y015
+
+@_typing.final
+class ResizeExecutionResponse(_message.Message):
+    """ResizeExecutionResponse carries the execution."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def execution(self) -> Global___Execution:
+        """The execution."""
+
+    def __init__(
+        self,
+        *,
+        execution: Global___Execution | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResizeExecutionResponse: _TypeAlias = ResizeExecutionResponse  # noqa: Y015
+
+@_typing.final
+class AttachTerminalRequest(_message.Message):
+    """AttachTerminalRequest is one frame from whoever types."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    RESIZE_FIELD_NUMBER: _builtins.int
+    DETACH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def open(self) -> Global___OpenTerminal:
+        """What to attach to; the first frame, and only the first."""
+
+    @_builtins.property
+    def input(self) -> Global___TerminalInput:
+        """What was typed."""
+
+    @_builtins.property
+    def resize(self) -> Global___TerminalSize:
+        """New size of the terminal."""
+
+    @_builtins.property
+    def detach(self) -> Global___DetachTerminal:
+        """Leave; the same as ending the call."""
+
+    def __init__(
+        self,
+        *,
+        open: Global___OpenTerminal | None = ...,
+        input: Global___TerminalInput | None = ...,
+        resize: Global___TerminalSize | None = ...,
+        detach: Global___DetachTerminal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["detach", b"detach", "frame", b"frame", "input", b"input", "open", b"open", "resize", b"resize"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detach", b"detach", "frame", b"frame", "input", b"input", "open", b"open", "resize", b"resize"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["open", "input", "resize", "detach"]  # noqa: Y015
+    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
+
+Global___AttachTerminalRequest: _TypeAlias = AttachTerminalRequest  # noqa: Y015
+
+@_typing.final
+class OpenTerminal(_message.Message):
+    """OpenTerminal says what to attach to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
+    TAKE_OVER_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    execution_id: _builtins.str
+    """Id of the execution."""
+    after_sequence: _builtins.int
+    """Number of the last output record seen; 0 for all that is kept."""
+    take_over: _builtins.bool
+    """Take the terminal from whoever has it."""
+    owner: _builtins.str
+    """Text that the caller makes up, the same for all attempts of one client, at most 128 bytes: an attempt takes the place
+    of an earlier one whose loss nobody has noticed yet. Empty for a client that never comes back.
+    """
+    @_builtins.property
+    def size(self) -> Global___TerminalSize:
+        """Size that the terminal gets at once; it keeps its own when absent."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        execution_id: _builtins.str = ...,
+        after_sequence: _builtins.int = ...,
+        take_over: _builtins.bool = ...,
+        owner: _builtins.str = ...,
+        size: Global___TerminalSize | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["size", b"size"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "execution_id", b"execution_id", "owner", b"owner", "size", b"size", "take_over", b"take_over", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTerminal: _TypeAlias = OpenTerminal  # noqa: Y015
+
+@_typing.final
+class TerminalInput(_message.Message):
+    """TerminalInput is a piece of what was typed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Position of the first byte, counted from the start of the terminal's input. Bytes that were taken already are skipped."""
+    content: _builtins.bytes
+    """The bytes, at most 256 KiB."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalInput: _TypeAlias = TerminalInput  # noqa: Y015
+
+@_typing.final
+class DetachTerminal(_message.Message):
+    """DetachTerminal ends an attachment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetachTerminal: _TypeAlias = DetachTerminal  # noqa: Y015
+
+@_typing.final
+class AttachTerminalResponse(_message.Message):
+    """AttachTerminalResponse is one frame to whoever types."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    TAKEN_OVER_FIELD_NUMBER: _builtins.int
+    EXIT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___TerminalSnapshot:
+        """What it is attached to; the first frame."""
+
+    @_builtins.property
+    def output(self) -> Global___OutputRecord:
+        """The next record of output."""
+
+    @_builtins.property
+    def gap(self) -> Global___OutputGap:
+        """Records that are missing before the next one, or before the exit."""
+
+    @_builtins.property
+    def accepted(self) -> Global___TerminalAccepted:
+        """How far the input was taken."""
+
+    @_builtins.property
+    def taken_over(self) -> Global___TerminalTakenOver:
+        """Another attachment has taken the terminal; the last frame."""
+
+    @_builtins.property
+    def exit(self) -> Global___Exit:
+        """How the execution ended; the last frame."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___TerminalSnapshot | None = ...,
+        output: Global___OutputRecord | None = ...,
+        gap: Global___OutputGap | None = ...,
+        accepted: Global___TerminalAccepted | None = ...,
+        taken_over: Global___TerminalTakenOver | None = ...,
+        exit: Global___Exit | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "exit", b"exit", "frame", b"frame", "gap", b"gap", "output", b"output", "snapshot", b"snapshot", "taken_over", b"taken_over"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "exit", b"exit", "frame", b"frame", "gap", b"gap", "output", b"output", "snapshot", b"snapshot", "taken_over", b"taken_over"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_frame: _TypeAlias = _typing.Literal["snapshot", "output", "gap", "accepted", "taken_over", "exit"]  # noqa: Y015
+    _WhichOneofArgType_frame: _TypeAlias = _typing.Literal["frame", b"frame"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_frame) -> _WhichOneofReturnType_frame | None: ...
+
+Global___AttachTerminalResponse: _TypeAlias = AttachTerminalResponse  # noqa: Y015
+
+@_typing.final
+class TerminalSnapshot(_message.Message):
+    """TerminalSnapshot says what an attachment begins with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_FIELD_NUMBER: _builtins.int
+    INPUT_OFFSET_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
+    input_offset: _builtins.int
+    """Bytes of input that were taken so far: the offset of the next input."""
+    resumed: _builtins.bool
+    """Whether nobody else has attached since the same `owner` did. Otherwise the bytes since may be another's, and input that
+    was not accepted must not be sent again.
+    """
+    @_builtins.property
+    def execution(self) -> Global___Execution:
+        """The execution."""
+
+    def __init__(
+        self,
+        *,
+        execution: Global___Execution | None = ...,
+        input_offset: _builtins.int = ...,
+        resumed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution", b"execution", "input_offset", b"input_offset", "resumed", b"resumed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalSnapshot: _TypeAlias = TerminalSnapshot  # noqa: Y015
+
+@_typing.final
+class TerminalAccepted(_message.Message):
+    """TerminalAccepted says how far the input was taken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """Bytes taken since the start of the terminal's input."""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalAccepted: _TypeAlias = TerminalAccepted  # noqa: Y015
+
+@_typing.final
+class TerminalTakenOver(_message.Message):
+    """TerminalTakenOver says that another attachment types now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalTakenOver: _TypeAlias = TerminalTakenOver  # noqa: Y015

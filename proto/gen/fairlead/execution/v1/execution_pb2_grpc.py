@@ -41,6 +41,11 @@ class ExecutionServiceStub:
                 request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionRequest.SerializeToString,
                 response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionResponse.FromString,
                 _registered_method=True)
+        self.RunExecution = channel.unary_stream(
+                '/fairlead.execution.v1.ExecutionService/RunExecution',
+                request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionRequest.SerializeToString,
+                response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionResponse.FromString,
+                _registered_method=True)
         self.GetExecution = channel.unary_unary(
                 '/fairlead.execution.v1.ExecutionService/GetExecution',
                 request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionRequest.SerializeToString,
@@ -61,6 +66,21 @@ class ExecutionServiceStub:
                 request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
                 response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
                 _registered_method=True)
+        self.ResizeExecution = channel.unary_unary(
+                '/fairlead.execution.v1.ExecutionService/ResizeExecution',
+                request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionRequest.SerializeToString,
+                response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionResponse.FromString,
+                _registered_method=True)
+        self.AttachTerminal = channel.stream_stream(
+                '/fairlead.execution.v1.ExecutionService/AttachTerminal',
+                request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalRequest.SerializeToString,
+                response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalResponse.FromString,
+                _registered_method=True)
+        self.RunBatch = channel.unary_unary(
+                '/fairlead.execution.v1.ExecutionService/RunBatch',
+                request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchRequest.SerializeToString,
+                response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchResponse.FromString,
+                _registered_method=True)
 
 
 class ExecutionServiceServicer:
@@ -76,6 +96,15 @@ class ExecutionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunExecution(self, request, context):
+        """RunExecution starts a command as StartExecution does, with the same key and the same errors before any frame, and
+        streams what WatchOutput does, in one call. After a break, the same key, or WatchOutput with the execution's id, goes
+        on. Ending the call stops nothing, not even a start that is under way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetExecution(self, request, context):
         """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND.
         """
@@ -84,8 +113,9 @@ class ExecutionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchOutput(self, request, context):
-        """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after it
-        were dropped from the journal. Closing the stream stops nothing.
+        """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
+        number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
+        kept when all is asked for, are told as a `gap`. Closing the stream stops nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,6 +136,33 @@ class ExecutionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ResizeExecution(self, request, context):
+        """ResizeExecution changes the size of an execution's terminal, of which its programs hear by SIGWINCH. NOT_A_TERMINAL,
+        EXECUTION_ENDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AttachTerminal(self, request_iterator, context):
+        """AttachTerminal types into a terminal and shows its output. The first request is `open`; the first response is
+        `snapshot`, the last one `exit` or `taken_over`. One attachment at a time may type: TERMINAL_OWNED while there is
+        another one, unless `take_over` is set. Ending the call stops nothing and lets go of the terminal at once; WatchOutput
+        is always possible. NOT_A_TERMINAL, CURSOR_GONE, STDIN_OFFSET_INVALID, TERMINAL_FRAME_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RunBatch(self, request, context):
+        """RunBatch runs pieces of work in one sandbox, one after the other, and answers when the last is done, with one
+        outcome for each. The same idempotency key gives the same batch, which goes on when its caller leaves;
+        IDEMPOTENCY_CONFLICT when it was used for other work. SANDBOX_NOT_FOUND, COMMAND_INVALID, BATCH_INVALID.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -113,6 +170,11 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.StartExecution,
                     request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionRequest.FromString,
                     response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionResponse.SerializeToString,
+            ),
+            'RunExecution': grpc.unary_stream_rpc_method_handler(
+                    servicer.RunExecution,
+                    request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionRequest.FromString,
+                    response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionResponse.SerializeToString,
             ),
             'GetExecution': grpc.unary_unary_rpc_method_handler(
                     servicer.GetExecution,
@@ -133,6 +195,21 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.SignalExecution,
                     request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionRequest.FromString,
                     response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionResponse.SerializeToString,
+            ),
+            'ResizeExecution': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResizeExecution,
+                    request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionRequest.FromString,
+                    response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionResponse.SerializeToString,
+            ),
+            'AttachTerminal': grpc.stream_stream_rpc_method_handler(
+                    servicer.AttachTerminal,
+                    request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalRequest.FromString,
+                    response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalResponse.SerializeToString,
+            ),
+            'RunBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.RunBatch,
+                    request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchRequest.FromString,
+                    response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -164,6 +241,33 @@ class ExecutionService:
             '/fairlead.execution.v1.ExecutionService/StartExecution',
             fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionRequest.SerializeToString,
             fairlead_dot_execution_dot_v1_dot_execution__pb2.StartExecutionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunExecution(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fairlead.execution.v1.ExecutionService/RunExecution',
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionRequest.SerializeToString,
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.RunExecutionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -272,6 +376,87 @@ class ExecutionService:
             '/fairlead.execution.v1.ExecutionService/SignalExecution',
             fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionRequest.SerializeToString,
             fairlead_dot_execution_dot_v1_dot_execution__pb2.SignalExecutionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResizeExecution(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.execution.v1.ExecutionService/ResizeExecution',
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionRequest.SerializeToString,
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.ResizeExecutionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AttachTerminal(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/fairlead.execution.v1.ExecutionService/AttachTerminal',
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalRequest.SerializeToString,
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.AttachTerminalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.execution.v1.ExecutionService/RunBatch',
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchRequest.SerializeToString,
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.RunBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

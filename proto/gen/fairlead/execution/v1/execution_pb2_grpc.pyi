@@ -39,11 +39,17 @@ class ExecutionServiceStub:
     """StartExecution starts a command. It answers once the program runs; COMMAND_NOT_FOUND and COMMAND_NOT_EXECUTABLE
     when it cannot. The same idempotency key in the same sandbox gives the same execution. SANDBOX_NOT_FOUND.
     """
+    RunExecution: _grpc.UnaryStreamMultiCallable[_execution_pb2.RunExecutionRequest, _execution_pb2.RunExecutionResponse]
+    """RunExecution starts a command as StartExecution does, with the same key and the same errors before any frame, and
+    streams what WatchOutput does, in one call. After a break, the same key, or WatchOutput with the execution's id, goes
+    on. Ending the call stops nothing, not even a start that is under way.
+    """
     GetExecution: _grpc.UnaryUnaryMultiCallable[_execution_pb2.GetExecutionRequest, _execution_pb2.GetExecutionResponse]
     """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND."""
     WatchOutput: _grpc.UnaryStreamMultiCallable[_execution_pb2.WatchOutputRequest, _execution_pb2.WatchOutputResponse]
-    """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after it
-    were dropped from the journal. Closing the stream stops nothing.
+    """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
+    number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
+    kept when all is asked for, are told as a `gap`. Closing the stream stops nothing.
     """
     WriteStdin: _grpc.UnaryUnaryMultiCallable[_execution_pb2.WriteStdinRequest, _execution_pb2.WriteStdinResponse]
     """WriteStdin writes to standard input at an offset: bytes that were already taken are skipped, so a retry never
@@ -51,6 +57,21 @@ class ExecutionServiceStub:
     """
     SignalExecution: _grpc.UnaryUnaryMultiCallable[_execution_pb2.SignalExecutionRequest, _execution_pb2.SignalExecutionResponse]
     """SignalExecution sends a signal to the execution's process group; EXECUTION_ENDED when it has ended."""
+    ResizeExecution: _grpc.UnaryUnaryMultiCallable[_execution_pb2.ResizeExecutionRequest, _execution_pb2.ResizeExecutionResponse]
+    """ResizeExecution changes the size of an execution's terminal, of which its programs hear by SIGWINCH. NOT_A_TERMINAL,
+    EXECUTION_ENDED.
+    """
+    AttachTerminal: _grpc.StreamStreamMultiCallable[_execution_pb2.AttachTerminalRequest, _execution_pb2.AttachTerminalResponse]
+    """AttachTerminal types into a terminal and shows its output. The first request is `open`; the first response is
+    `snapshot`, the last one `exit` or `taken_over`. One attachment at a time may type: TERMINAL_OWNED while there is
+    another one, unless `take_over` is set. Ending the call stops nothing and lets go of the terminal at once; WatchOutput
+    is always possible. NOT_A_TERMINAL, CURSOR_GONE, STDIN_OFFSET_INVALID, TERMINAL_FRAME_INVALID.
+    """
+    RunBatch: _grpc.UnaryUnaryMultiCallable[_execution_pb2.RunBatchRequest, _execution_pb2.RunBatchResponse]
+    """RunBatch runs pieces of work in one sandbox, one after the other, and answers when the last is done, with one
+    outcome for each. The same idempotency key gives the same batch, which goes on when its caller leaves;
+    IDEMPOTENCY_CONFLICT when it was used for other work. SANDBOX_NOT_FOUND, COMMAND_INVALID, BATCH_INVALID.
+    """
 
 @_typing.type_check_only
 class ExecutionServiceAsyncStub(ExecutionServiceStub):
@@ -63,11 +84,17 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """StartExecution starts a command. It answers once the program runs; COMMAND_NOT_FOUND and COMMAND_NOT_EXECUTABLE
     when it cannot. The same idempotency key in the same sandbox gives the same execution. SANDBOX_NOT_FOUND.
     """
+    RunExecution: _aio.UnaryStreamMultiCallable[_execution_pb2.RunExecutionRequest, _execution_pb2.RunExecutionResponse]  # type: ignore[assignment]
+    """RunExecution starts a command as StartExecution does, with the same key and the same errors before any frame, and
+    streams what WatchOutput does, in one call. After a break, the same key, or WatchOutput with the execution's id, goes
+    on. Ending the call stops nothing, not even a start that is under way.
+    """
     GetExecution: _aio.UnaryUnaryMultiCallable[_execution_pb2.GetExecutionRequest, _execution_pb2.GetExecutionResponse]  # type: ignore[assignment]
     """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND."""
     WatchOutput: _aio.UnaryStreamMultiCallable[_execution_pb2.WatchOutputRequest, _execution_pb2.WatchOutputResponse]  # type: ignore[assignment]
-    """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after it
-    were dropped from the journal. Closing the stream stops nothing.
+    """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
+    number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
+    kept when all is asked for, are told as a `gap`. Closing the stream stops nothing.
     """
     WriteStdin: _aio.UnaryUnaryMultiCallable[_execution_pb2.WriteStdinRequest, _execution_pb2.WriteStdinResponse]  # type: ignore[assignment]
     """WriteStdin writes to standard input at an offset: bytes that were already taken are skipped, so a retry never
@@ -75,6 +102,21 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """
     SignalExecution: _aio.UnaryUnaryMultiCallable[_execution_pb2.SignalExecutionRequest, _execution_pb2.SignalExecutionResponse]  # type: ignore[assignment]
     """SignalExecution sends a signal to the execution's process group; EXECUTION_ENDED when it has ended."""
+    ResizeExecution: _aio.UnaryUnaryMultiCallable[_execution_pb2.ResizeExecutionRequest, _execution_pb2.ResizeExecutionResponse]  # type: ignore[assignment]
+    """ResizeExecution changes the size of an execution's terminal, of which its programs hear by SIGWINCH. NOT_A_TERMINAL,
+    EXECUTION_ENDED.
+    """
+    AttachTerminal: _aio.StreamStreamMultiCallable[_execution_pb2.AttachTerminalRequest, _execution_pb2.AttachTerminalResponse]  # type: ignore[assignment]
+    """AttachTerminal types into a terminal and shows its output. The first request is `open`; the first response is
+    `snapshot`, the last one `exit` or `taken_over`. One attachment at a time may type: TERMINAL_OWNED while there is
+    another one, unless `take_over` is set. Ending the call stops nothing and lets go of the terminal at once; WatchOutput
+    is always possible. NOT_A_TERMINAL, CURSOR_GONE, STDIN_OFFSET_INVALID, TERMINAL_FRAME_INVALID.
+    """
+    RunBatch: _aio.UnaryUnaryMultiCallable[_execution_pb2.RunBatchRequest, _execution_pb2.RunBatchResponse]  # type: ignore[assignment]
+    """RunBatch runs pieces of work in one sandbox, one after the other, and answers when the last is done, with one
+    outcome for each. The same idempotency key gives the same batch, which goes on when its caller leaves;
+    IDEMPOTENCY_CONFLICT when it was used for other work. SANDBOX_NOT_FOUND, COMMAND_INVALID, BATCH_INVALID.
+    """
 
 class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
     """ExecutionService runs commands inside sandboxes. The sandbox-worker serves it to signalling, and signalling serves it
@@ -92,6 +134,17 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def RunExecution(
+        self,
+        request: _execution_pb2.RunExecutionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_execution_pb2.RunExecutionResponse], _abc.AsyncIterator[_execution_pb2.RunExecutionResponse]]:
+        """RunExecution starts a command as StartExecution does, with the same key and the same errors before any frame, and
+        streams what WatchOutput does, in one call. After a break, the same key, or WatchOutput with the execution's id, goes
+        on. Ending the call stops nothing, not even a start that is under way.
+        """
+
+    @_abc_1.abstractmethod
     def GetExecution(
         self,
         request: _execution_pb2.GetExecutionRequest,
@@ -105,8 +158,9 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _execution_pb2.WatchOutputRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_execution_pb2.WatchOutputResponse], _abc.AsyncIterator[_execution_pb2.WatchOutputResponse]]:
-        """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after it
-        were dropped from the journal. Closing the stream stops nothing.
+        """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
+        number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
+        kept when all is asked for, are told as a `gap`. Closing the stream stops nothing.
         """
 
     @_abc_1.abstractmethod
@@ -126,5 +180,38 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_execution_pb2.SignalExecutionResponse, _abc.Awaitable[_execution_pb2.SignalExecutionResponse]]:
         """SignalExecution sends a signal to the execution's process group; EXECUTION_ENDED when it has ended."""
+
+    @_abc_1.abstractmethod
+    def ResizeExecution(
+        self,
+        request: _execution_pb2.ResizeExecutionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.ResizeExecutionResponse, _abc.Awaitable[_execution_pb2.ResizeExecutionResponse]]:
+        """ResizeExecution changes the size of an execution's terminal, of which its programs hear by SIGWINCH. NOT_A_TERMINAL,
+        EXECUTION_ENDED.
+        """
+
+    @_abc_1.abstractmethod
+    def AttachTerminal(
+        self,
+        request_iterator: _MaybeAsyncIterator[_execution_pb2.AttachTerminalRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_execution_pb2.AttachTerminalResponse], _abc.AsyncIterator[_execution_pb2.AttachTerminalResponse]]:
+        """AttachTerminal types into a terminal and shows its output. The first request is `open`; the first response is
+        `snapshot`, the last one `exit` or `taken_over`. One attachment at a time may type: TERMINAL_OWNED while there is
+        another one, unless `take_over` is set. Ending the call stops nothing and lets go of the terminal at once; WatchOutput
+        is always possible. NOT_A_TERMINAL, CURSOR_GONE, STDIN_OFFSET_INVALID, TERMINAL_FRAME_INVALID.
+        """
+
+    @_abc_1.abstractmethod
+    def RunBatch(
+        self,
+        request: _execution_pb2.RunBatchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.RunBatchResponse, _abc.Awaitable[_execution_pb2.RunBatchResponse]]:
+        """RunBatch runs pieces of work in one sandbox, one after the other, and answers when the last is done, with one
+        outcome for each. The same idempotency key gives the same batch, which goes on when its caller leaves;
+        IDEMPOTENCY_CONFLICT when it was used for other work. SANDBOX_NOT_FOUND, COMMAND_INVALID, BATCH_INVALID.
+        """
 
 def add_ExecutionServiceServicer_to_server(servicer: ExecutionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

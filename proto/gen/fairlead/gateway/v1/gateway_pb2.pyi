@@ -17,6 +17,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
@@ -78,10 +83,13 @@ class Hello(_message.Message):
     GATEWAY_ID_FIELD_NUMBER: _builtins.int
     SESSION_IDS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    WORKERS_ADDRESS_FIELD_NUMBER: _builtins.int
     gateway_id: _builtins.str
     """Id, `gtw_…`; kept across reconnects, new at each start."""
     capacity: _builtins.int
     """Most sessions that it takes."""
+    workers_address: _builtins.str
+    """Where workers dial it with the connections of channels: `host:port`, or `unix:/path`."""
     @_builtins.property
     def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sessions that it holds now."""
@@ -92,10 +100,11 @@ class Hello(_message.Message):
         gateway_id: _builtins.str = ...,
         session_ids: _abc.Iterable[_builtins.str] | None = ...,
         capacity: _builtins.int = ...,
+        workers_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "gateway_id", b"gateway_id", "session_ids", b"session_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,6 +240,7 @@ class PortWanted(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Number that the answer repeats; unique on this stream."""
     session_id: _builtins.str
@@ -239,6 +249,8 @@ class PortWanted(_message.Message):
     """TCP port inside the sandbox."""
     traceparent: _builtins.str
     """W3C `traceparent` of the span that the request belongs to; may be empty."""
+    ticket: _builtins.bytes
+    """Ticket that the worker shows when it dials, 32 bytes; good for one connection and some seconds."""
     def __init__(
         self,
         *,
@@ -246,10 +258,11 @@ class PortWanted(_message.Message):
         session_id: _builtins.str = ...,
         port: _builtins.int = ...,
         traceparent: _builtins.str = ...,
+        ticket: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "request_id", b"request_id", "session_id", b"session_id", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "request_id", b"request_id", "session_id", b"session_id", "ticket", b"ticket", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -387,7 +400,7 @@ Global___SessionUnwanted: _TypeAlias = SessionUnwanted  # noqa: Y015
 
 @_typing.final
 class PortGranted(_message.Message):
-    """PortGranted answers PortWanted."""
+    """PortGranted answers PortWanted; without an outcome the worker has dialled the gateway."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -397,12 +410,13 @@ class PortGranted(_message.Message):
     request_id: _builtins.int
     """Number of the request."""
     @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def door(self) -> Global___PortDoor:
-        """Where to connect."""
+        """Not sent any more."""
 
     @_builtins.property
     def refusal(self) -> Global___Refusal:
-        """Why not."""
+        """Why there is no connection."""
 
     def __init__(
         self,
@@ -421,18 +435,19 @@ class PortGranted(_message.Message):
 
 Global___PortGranted: _TypeAlias = PortGranted  # noqa: Y015
 
+@_deprecated("""This message has been marked as deprecated using proto message options.""")
 @_typing.final
 class PortDoor(_message.Message):
-    """PortDoor is one connection into a sandbox."""
+    """PortDoor is not sent any more: workers dial gateways."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESS_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     address: _builtins.str
-    """Address of the worker's port door: `host:port`, or `unix:/path`."""
+    """Address that was dialled."""
     token: _builtins.bytes
-    """Token to send there, 32 bytes."""
+    """Token that was sent there."""
     def __init__(
         self,
         *,

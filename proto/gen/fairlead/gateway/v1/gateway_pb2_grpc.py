@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GatewayServiceStub:
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 
@@ -44,7 +44,7 @@ class GatewayServiceStub:
 
 
 class GatewayServiceServicer:
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 
@@ -75,7 +75,7 @@ def add_GatewayServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GatewayService:
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 

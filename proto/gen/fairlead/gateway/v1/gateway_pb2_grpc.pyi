@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GatewayServiceStub:
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 
@@ -44,7 +44,7 @@ class GatewayServiceStub:
 
 @_typing.type_check_only
 class GatewayServiceAsyncStub(GatewayServiceStub):
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 
@@ -57,7 +57,7 @@ class GatewayServiceAsyncStub(GatewayServiceStub):
     """
 
 class GatewayServiceServicer(metaclass=_abc_1.ABCMeta):
-    """GatewayService is where relay-gateways dial in, so that a gateway may sit behind a NAT. Signalling serves it on its
+    """GatewayService is where relay-gateways dial in; hosts of the mesh must reach a gateway in turn. Signalling serves it on its
     internal address; only relay-gateways call it.
     """
 

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from fairlead.execution.v1 import execution_pb2 as _execution_pb2
+from fairlead.sandbox.v1 import sandbox_pb2 as _sandbox_pb2
 from fairlead.snapshot.v1 import snapshot_pb2 as _snapshot_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -141,6 +142,10 @@ class LaunchRequest(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     idempotency_key: _builtins.str
     """Makes the call repeatable, 1 to 255 printable ASCII characters; made up by the server when empty."""
     branch: _builtins.str
@@ -148,12 +153,18 @@ class LaunchRequest(_message.Message):
     keep: _builtins.bool
     """Hold workspace and sandbox after the command has ended, until the launch is cancelled or its lease ends."""
     isolation: _builtins.str
-    """Isolation that the sandbox must have; the host's best when empty. ISOLATION_UNAVAILABLE when no host has it."""
+    """Isolation that the sandbox must have; the profile's when empty, and the host's best when that names none.
+    ISOLATION_UNAVAILABLE when no host has it.
+    """
     offer: _builtins.str
     """SDP offer (RFC 8866, complete: with its candidates) to be answered by a gateway, at most 64 KiB; none when empty."""
+    profile: _builtins.str
+    """Profile that the sandbox is made with; `default` when empty. PROFILE_UNKNOWN."""
+    workspace_id: _builtins.str
+    """Workspace to run in, in place of a source; it is not released with the launch. WORKSPACE_NOT_FOUND."""
     @_builtins.property
     def source(self) -> _snapshot_pb2.Source:
-        """What to check out. Required."""
+        """What to check out. Required unless `workspace_id` names what is there already."""
 
     @_builtins.property
     def command(self) -> _execution_pb2.Command:
@@ -164,6 +175,14 @@ class LaunchRequest(_message.Message):
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
         """How long what is kept is held, 1 s to 24 h; 30 minutes when absent."""
+
+    @_builtins.property
+    def limits(self) -> _sandbox_pb2.Limits:
+        """Limits of the sandbox that are tighter than the profile's."""
+
+    @_builtins.property
+    def network(self) -> _sandbox_pb2.NetworkPolicy:
+        """Network that the sandbox gets; the profile's when absent. NETWORK_UNAVAILABLE."""
 
     def __init__(
         self,
@@ -176,10 +195,14 @@ class LaunchRequest(_message.Message):
         lease: _duration_pb2.Duration | None = ...,
         isolation: _builtins.str = ...,
         offer: _builtins.str = ...,
+        limits: _sandbox_pb2.Limits | None = ...,
+        profile: _builtins.str = ...,
+        network: _sandbox_pb2.NetworkPolicy | None = ...,
+        workspace_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_command", b"_command", "command", b"command", "lease", b"lease", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_command", b"_command", "command", b"command", "lease", b"lease", "limits", b"limits", "network", b"network", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command", b"_command", "branch", b"branch", "command", b"command", "idempotency_key", b"idempotency_key", "isolation", b"isolation", "keep", b"keep", "lease", b"lease", "offer", b"offer", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_command", b"_command", "branch", b"branch", "command", b"command", "idempotency_key", b"idempotency_key", "isolation", b"isolation", "keep", b"keep", "lease", b"lease", "limits", b"limits", "network", b"network", "offer", b"offer", "profile", b"profile", "source", b"source", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__command: _TypeAlias = _typing.Literal["command"]  # noqa: Y015
     _WhichOneofArgType__command: _TypeAlias = _typing.Literal["_command", b"_command"]  # noqa: Y015
@@ -748,6 +771,7 @@ class LaunchEvent(_message.Message):
     EXITED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
+    GAP_FIELD_NUMBER: _builtins.int
     cursor: _builtins.str
     """Opaque position after this event; give it to WatchLaunch to go on from here."""
     @_builtins.property
@@ -790,6 +814,10 @@ class LaunchEvent(_message.Message):
     def cancelled(self) -> Global___LaunchCancelled:
         """The launch was cancelled (terminal)."""
 
+    @_builtins.property
+    def gap(self) -> _execution_pb2.OutputGap:
+        """Output of the command that is missing before the next piece, or before the end."""
+
     def __init__(
         self,
         *,
@@ -804,12 +832,13 @@ class LaunchEvent(_message.Message):
         exited: Global___LaunchExited | None = ...,
         failed: Global___LaunchFailed | None = ...,
         cancelled: Global___LaunchCancelled | None = ...,
+        gap: _execution_pb2.OutputGap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancelled", b"cancelled", "event", b"event", "exited", b"exited", "failed", b"failed", "miss", b"miss", "occurred_at", b"occurred_at", "output", b"output", "provisioned", b"provisioned", "snapshot", b"snapshot", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancelled", b"cancelled", "event", b"event", "exited", b"exited", "failed", b"failed", "gap", b"gap", "miss", b"miss", "occurred_at", b"occurred_at", "output", b"output", "provisioned", b"provisioned", "snapshot", b"snapshot", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancelled", b"cancelled", "cursor", b"cursor", "event", b"event", "exited", b"exited", "failed", b"failed", "miss", b"miss", "occurred_at", b"occurred_at", "output", b"output", "provisioned", b"provisioned", "snapshot", b"snapshot", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "cancelled", b"cancelled", "cursor", b"cursor", "event", b"event", "exited", b"exited", "failed", b"failed", "gap", b"gap", "miss", b"miss", "occurred_at", b"occurred_at", "output", b"output", "provisioned", b"provisioned", "snapshot", b"snapshot", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "step", "miss", "answer", "output", "provisioned", "exited", "failed", "cancelled"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["snapshot", "step", "miss", "answer", "output", "provisioned", "exited", "failed", "cancelled", "gap"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -829,6 +858,7 @@ class StepChanged(_message.Message):
     FRESHNESS_FIELD_NUMBER: _builtins.int
     LFS_POINTERS_FIELD_NUMBER: _builtins.int
     TAGS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    SANDBOX_FIELD_NUMBER: _builtins.int
     step: Global___Step.ValueType
     """The step."""
     state: Global___StepState.ValueType
@@ -855,6 +885,10 @@ class StepChanged(_message.Message):
     def freshness(self) -> _snapshot_pb2.Freshness:
         """How the upstream's tip was found; only when the workspace is done and the request asked for an upstream."""
 
+    @_builtins.property
+    def sandbox(self) -> _sandbox_pb2.Sandbox:
+        """The sandbox with its walls, limits and network; only when the sandbox is done."""
+
     def __init__(
         self,
         *,
@@ -866,14 +900,20 @@ class StepChanged(_message.Message):
         freshness: _snapshot_pb2.Freshness | None = ...,
         lfs_pointers: _builtins.int = ...,
         tags_left_out: _builtins.bool = ...,
+        sandbox: _sandbox_pb2.Sandbox | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "_sandbox", b"_sandbox", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "sandbox", b"sandbox"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "lfs_pointers", b"lfs_pointers", "state", b"state", "step", b"step", "tags_left_out", b"tags_left_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_freshness", b"_freshness", "_sandbox", b"_sandbox", "detail", b"detail", "elapsed", b"elapsed", "failure", b"failure", "freshness", b"freshness", "lfs_pointers", b"lfs_pointers", "sandbox", b"sandbox", "state", b"state", "step", b"step", "tags_left_out", b"tags_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__freshness: _TypeAlias = _typing.Literal["freshness"]  # noqa: Y015
     _WhichOneofArgType__freshness: _TypeAlias = _typing.Literal["_freshness", b"_freshness"]  # noqa: Y015
+    _WhichOneofReturnType__sandbox: _TypeAlias = _typing.Literal["sandbox"]  # noqa: Y015
+    _WhichOneofArgType__sandbox: _TypeAlias = _typing.Literal["_sandbox", b"_sandbox"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__freshness) -> _WhichOneofReturnType__freshness | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sandbox) -> _WhichOneofReturnType__sandbox | None: ...
 
 Global___StepChanged: _TypeAlias = StepChanged  # noqa: Y015
 

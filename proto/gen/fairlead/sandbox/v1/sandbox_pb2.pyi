@@ -19,6 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _SandboxState:
@@ -49,9 +54,123 @@ SANDBOX_STATE_RELEASED: SandboxState.ValueType  # 3
 """Given back."""
 Global___SandboxState: _TypeAlias = SandboxState  # noqa: Y015
 
+class _NetworkMode:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NetworkModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NetworkMode.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NETWORK_MODE_UNSPECIFIED: _NetworkMode.ValueType  # 0
+    """Not asked for: the profile's."""
+    NETWORK_MODE_NONE: _NetworkMode.ValueType  # 1
+    """Nothing but its own loopback interface."""
+    NETWORK_MODE_HOST: _NetworkMode.ValueType  # 2
+    """The host's network, unfiltered."""
+    NETWORK_MODE_EGRESS: _NetworkMode.ValueType  # 3
+    """What `allow` names, through a filtering proxy."""
+
+class NetworkMode(_NetworkMode, metaclass=_NetworkModeEnumTypeWrapper):
+    """NetworkMode says what of the network a sandbox reaches."""
+
+NETWORK_MODE_UNSPECIFIED: NetworkMode.ValueType  # 0
+"""Not asked for: the profile's."""
+NETWORK_MODE_NONE: NetworkMode.ValueType  # 1
+"""Nothing but its own loopback interface."""
+NETWORK_MODE_HOST: NetworkMode.ValueType  # 2
+"""The host's network, unfiltered."""
+NETWORK_MODE_EGRESS: NetworkMode.ValueType  # 3
+"""What `allow` names, through a filtering proxy."""
+Global___NetworkMode: _TypeAlias = NetworkMode  # noqa: Y015
+
+@_typing.final
+class NetworkPolicy(_message.Message):
+    """NetworkPolicy says what of the network a sandbox reaches."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    ALLOW_FIELD_NUMBER: _builtins.int
+    mode: Global___NetworkMode.ValueType
+    """How it is connected."""
+    @_builtins.property
+    def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With NETWORK_MODE_EGRESS, what may be dialled: `name`, `*.name`, `*` for every name, an address or a network, each
+        with `:port` or for 80 and 443; nothing when empty, at most 256. Empty with any other mode.
+        """
+
+    def __init__(
+        self,
+        *,
+        mode: Global___NetworkMode.ValueType = ...,
+        allow: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "mode", b"mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NetworkPolicy: _TypeAlias = NetworkPolicy  # noqa: Y015
+
+@_typing.final
+class Wall(_message.Message):
+    """Wall is one thing that holds a sandbox in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STANDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name, such as `own_uid`; SECURITY.md lists them."""
+    stands: _builtins.bool
+    """Whether it stands."""
+    reason: _builtins.str
+    """Why it is missing, in a sentence; empty when it stands."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        stands: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "reason", b"reason", "stands", b"stands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wall: _TypeAlias = Wall  # noqa: Y015
+
+@_typing.final
+class Fence(_message.Message):
+    """Fence orders the holders of a sandbox: a call that carries an older one than the sandbox has seen is refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: _builtins.int
+    COUNTER_FIELD_NUMBER: _builtins.int
+    epoch: _builtins.int
+    """Life of the host's worker, counted from 1 on its disk."""
+    counter: _builtins.int
+    """Number of the sandbox within that life, from 1."""
+    def __init__(
+        self,
+        *,
+        epoch: _builtins.int = ...,
+        counter: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter", b"counter", "epoch", b"epoch"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Fence: _TypeAlias = Fence  # noqa: Y015
+
 @_typing.final
 class Limits(_message.Message):
-    """Limits bound what a sandbox may use. Zero or absent means the profile's default."""
+    """Limits bound what a sandbox may use. Zero or absent means the profile's; more than the profile's is refused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -59,14 +178,28 @@ class Limits(_message.Message):
     PROCESSES_FIELD_NUMBER: _builtins.int
     OPEN_FILES_FIELD_NUMBER: _builtins.int
     FILE_BYTES_FIELD_NUMBER: _builtins.int
+    CPU_MILLI_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    WALL_TIME_FIELD_NUMBER: _builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
     memory_bytes: _builtins.int
-    """Address space of each process, in bytes."""
+    """Memory of all processes and files in memory together, in bytes, where the host has cgroups; else the address space of each process."""
     processes: _builtins.int
     """Processes and threads."""
     open_files: _builtins.int
     """Open files of each process."""
     file_bytes: _builtins.int
     """Size of each file written, in bytes."""
+    cpu_milli: _builtins.int
+    """Share of the host's processors, in thousandths of one: 1500 is one and a half."""
+    disk_bytes: _builtins.int
+    """What the sandbox may add to the disk, in bytes."""
+    output_bytes: _builtins.int
+    """Output that is kept of each execution, in bytes."""
+    @_builtins.property
+    def wall_time(self) -> _duration_pb2.Duration:
+        """How long each execution may run; a shorter timeout of its own still holds."""
+
     def __init__(
         self,
         *,
@@ -74,10 +207,14 @@ class Limits(_message.Message):
         processes: _builtins.int = ...,
         open_files: _builtins.int = ...,
         file_bytes: _builtins.int = ...,
+        cpu_milli: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+        wall_time: _duration_pb2.Duration | None = ...,
+        output_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wall_time", b"wall_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_bytes", b"file_bytes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "processes", b"processes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_milli", b"cpu_milli", "disk_bytes", b"disk_bytes", "file_bytes", b"file_bytes", "memory_bytes", b"memory_bytes", "open_files", b"open_files", "output_bytes", b"output_bytes", "processes", b"processes", "wall_time", b"wall_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -98,6 +235,11 @@ class Sandbox(_message.Message):
     WORKSPACE_ID_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    LAUNCH_ID_FIELD_NUMBER: _builtins.int
+    WALLS_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     sandbox_id: _builtins.str
     """Id, `sbx_…`."""
     tenant: _builtins.str
@@ -110,6 +252,10 @@ class Sandbox(_message.Message):
     """Host that holds it."""
     workspace_id: _builtins.str
     """Workspace that it is bound to; empty before."""
+    launch_id: _builtins.str
+    """Launch that it belongs to; empty when it has a lease of its own. Set by signalling only."""
+    profile: _builtins.str
+    """Profile that it was made with."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """Limits in force. A limit that the isolation cannot hold is absent here."""
@@ -121,6 +267,18 @@ class Sandbox(_message.Message):
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is given back unless it is renewed."""
+
+    @_builtins.property
+    def walls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wall]:
+        """Walls of its isolation, those that stand and those that are missing, by name."""
+
+    @_builtins.property
+    def network(self) -> Global___NetworkPolicy:
+        """Network that it has."""
+
+    @_builtins.property
+    def fence(self) -> Global___Fence:
+        """Fence that it was made with."""
 
     def __init__(
         self,
@@ -134,10 +292,15 @@ class Sandbox(_message.Message):
         workspace_id: _builtins.str = ...,
         created_at: _timestamp_pb2.Timestamp | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
+        launch_id: _builtins.str = ...,
+        walls: _abc.Iterable[Global___Wall] | None = ...,
+        profile: _builtins.str = ...,
+        network: Global___NetworkPolicy | None = ...,
+        fence: Global___Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "fence", b"fence", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "host_id", b"host_id", "isolation", b"isolation", "limits", b"limits", "sandbox_id", b"sandbox_id", "state", b"state", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "fence", b"fence", "host_id", b"host_id", "isolation", b"isolation", "launch_id", b"launch_id", "limits", b"limits", "network", b"network", "profile", b"profile", "sandbox_id", b"sandbox_id", "state", b"state", "tenant", b"tenant", "walls", b"walls", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -154,19 +317,38 @@ class CreateSandboxRequest(_message.Message):
     ISOLATION_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    WORKSPACE_ID_FIELD_NUMBER: _builtins.int
+    HOST_ID_FIELD_NUMBER: _builtins.int
+    LAUNCH_ID_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that asks."""
     idempotency_key: _builtins.str
     """Makes the call repeatable. Required."""
     isolation: _builtins.str
-    """Isolation that it must have; the host's best when empty."""
+    """Isolation that it must have; the profile's when empty, and the host's best when that names none."""
+    profile: _builtins.str
+    """Profile that it is made with; `default` when empty."""
+    workspace_id: _builtins.str
+    """Workspace that it is bound to, of the same tenant and host; none when empty."""
+    host_id: _builtins.str
+    """Host that it is to be on; the front door chooses when empty. HOST_NOT_FOUND; HOST_MISMATCH when the workspace is on
+    another one. A worker ignores it.
+    """
+    launch_id: _builtins.str
+    """Launch that it is for; set by signalling only."""
     @_builtins.property
     def limits(self) -> Global___Limits:
-        """Limits that differ from the profile's."""
+        """Limits that are tighter than the profile's."""
 
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long it is held, from now."""
+        """How long it is held, from now, 1 s to 24 h; the profile's when absent."""
+
+    @_builtins.property
+    def network(self) -> Global___NetworkPolicy:
+        """Network that it gets; the profile's when absent."""
 
     def __init__(
         self,
@@ -176,10 +358,15 @@ class CreateSandboxRequest(_message.Message):
         isolation: _builtins.str = ...,
         limits: Global___Limits | None = ...,
         lease: _duration_pb2.Duration | None = ...,
+        profile: _builtins.str = ...,
+        network: Global___NetworkPolicy | None = ...,
+        workspace_id: _builtins.str = ...,
+        host_id: _builtins.str = ...,
+        launch_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "limits", b"limits", "network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "isolation", b"isolation", "lease", b"lease", "limits", b"limits", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id", "idempotency_key", b"idempotency_key", "isolation", b"isolation", "launch_id", b"launch_id", "lease", b"lease", "limits", b"limits", "network", b"network", "profile", b"profile", "tenant", b"tenant", "workspace_id", b"workspace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -351,21 +538,27 @@ class ListSandboxesResponse(_message.Message):
 
     SANDBOXES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UNANSWERED_HOSTS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token of the next page; empty on the last one."""
     @_builtins.property
     def sandboxes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sandbox]:
         """The sandboxes, by id."""
 
+    @_builtins.property
+    def unanswered_hosts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of hosts that did not answer the front door: what they hold is not in the page. A host itself leaves it empty."""
+
     def __init__(
         self,
         *,
         sandboxes: _abc.Iterable[Global___Sandbox] | None = ...,
         next_page_token: _builtins.str = ...,
+        unanswered_hosts: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sandboxes", b"sandboxes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sandboxes", b"sandboxes", "unanswered_hosts", b"unanswered_hosts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -429,29 +622,37 @@ Global___RenewSandboxResponse: _TypeAlias = RenewSandboxResponse  # noqa: Y015
 
 @_typing.final
 class OpenPortRequest(_message.Message):
-    """OpenPortRequest names a port inside a sandbox."""
+    """OpenPortRequest names a port inside a sandbox, and who wants a connection to it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TENANT_FIELD_NUMBER: _builtins.int
     SANDBOX_ID_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that asks."""
     sandbox_id: _builtins.str
     """Id of the sandbox."""
     port: _builtins.int
     """TCP port, 1 to 65535, on the sandbox's own loopback interface."""
+    address: _builtins.str
+    """Where the gateway listens for workers: `host:port`, or `unix:/path`."""
+    ticket: _builtins.bytes
+    """Ticket to show there, 32 bytes."""
     def __init__(
         self,
         *,
         tenant: _builtins.str = ...,
         sandbox_id: _builtins.str = ...,
         port: _builtins.int = ...,
+        address: _builtins.str = ...,
+        ticket: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "sandbox_id", b"sandbox_id", "tenant", b"tenant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "port", b"port", "sandbox_id", b"sandbox_id", "tenant", b"tenant", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,16 +660,32 @@ Global___OpenPortRequest: _TypeAlias = OpenPortRequest  # noqa: Y015
 
 @_typing.final
 class OpenPortResponse(_message.Message):
-    """OpenPortResponse says where to connect."""
+    """OpenPortResponse says that the gateway has the connection."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESS_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
-    address: _builtins.str
-    """Address of the worker's port door: `host:port`, or `unix:/path`."""
-    token: _builtins.bytes
-    """Token to send there, 32 bytes; good for one connection and 30 seconds."""
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def address(self) -> _builtins.str:
+        """Not sent any more: the worker dials."""
+
+    @address.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def address(self, value: _builtins.str) -> None:
+        """Not sent any more: the worker dials."""
+
+    @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def token(self) -> _builtins.bytes:
+        """Not sent any more: the worker shows the gateway's ticket."""
+
+    @token.setter
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
+    def token(self, value: _builtins.bytes) -> None:
+        """Not sent any more: the worker shows the gateway's ticket."""
+
     def __init__(
         self,
         *,
@@ -482,6 +699,161 @@ class OpenPortResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenPortResponse: _TypeAlias = OpenPortResponse  # noqa: Y015
+
+@_typing.final
+class SetNetworkPolicyRequest(_message.Message):
+    """SetNetworkPolicyRequest names a sandbox and what it is to reach."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    NETWORK_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    sandbox_id: _builtins.str
+    """Id of the sandbox."""
+    @_builtins.property
+    def network(self) -> Global___NetworkPolicy:
+        """Policy that holds from now on."""
+
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+        network: Global___NetworkPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["network", b"network", "sandbox_id", b"sandbox_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetNetworkPolicyRequest: _TypeAlias = SetNetworkPolicyRequest  # noqa: Y015
+
+@_typing.final
+class SetNetworkPolicyResponse(_message.Message):
+    """SetNetworkPolicyResponse carries the sandbox as it now is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SANDBOX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sandbox(self) -> Global___Sandbox:
+        """The sandbox."""
+
+    def __init__(
+        self,
+        *,
+        sandbox: Global___Sandbox | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox", b"sandbox"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetNetworkPolicyResponse: _TypeAlias = SetNetworkPolicyResponse  # noqa: Y015
+
+@_typing.final
+class GetNetworkRequest(_message.Message):
+    """GetNetworkRequest names a sandbox."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_FIELD_NUMBER: _builtins.int
+    SANDBOX_ID_FIELD_NUMBER: _builtins.int
+    tenant: _builtins.str
+    """Tenant that asks."""
+    sandbox_id: _builtins.str
+    """Id of the sandbox."""
+    def __init__(
+        self,
+        *,
+        tenant: _builtins.str = ...,
+        sandbox_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sandbox_id", b"sandbox_id", "tenant", b"tenant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNetworkRequest: _TypeAlias = GetNetworkRequest  # noqa: Y015
+
+@_typing.final
+class GetNetworkResponse(_message.Message):
+    """GetNetworkResponse says what a sandbox reaches, and what it lately tried to reach."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NETWORK_FIELD_NUMBER: _builtins.int
+    DECISIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def network(self) -> Global___NetworkPolicy:
+        """Policy in force."""
+
+    @_builtins.property
+    def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___NetworkDecision]:
+        """The last 128 decisions, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        network: Global___NetworkPolicy | None = ...,
+        decisions: _abc.Iterable[Global___NetworkDecision] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decisions", b"decisions", "network", b"network"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNetworkResponse: _TypeAlias = GetNetworkResponse  # noqa: Y015
+
+@_typing.final
+class NetworkDecision(_message.Message):
+    """NetworkDecision is what a sandbox's proxy decided about one connection. One that was allowed and cut later has two."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    host: _builtins.str
+    """Host that was asked for; empty when the request could not be read."""
+    port: _builtins.int
+    """Port that was asked for; 0 when the request could not be read."""
+    address: _builtins.str
+    """Address that was dialled or judged; empty when it did not come to that."""
+    reason: _builtins.str
+    """`allowed`, or why not: `network_none`, `not_listed`, `port_not_listed`, `request_invalid`, `unresolved`,
+    `address_private`, `address_own`, `mesh_port`, `unreachable`, `tls_missing`, `sni_missing`, `sni_mismatch`,
+    `timed_out`, `busy`, or `revoked` for one that was cut.
+    """
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        host: _builtins.str = ...,
+        port: _builtins.int = ...,
+        address: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "at", b"at", "host", b"host", "port", b"port", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NetworkDecision: _TypeAlias = NetworkDecision  # noqa: Y015
 
 @_typing.final
 class ReleaseSandboxRequest(_message.Message):

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SandboxServiceStub:
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def __init__(self, channel):
@@ -66,6 +66,16 @@ class SandboxServiceStub:
                 request_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortRequest.SerializeToString,
                 response_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortResponse.FromString,
                 _registered_method=True)
+        self.SetNetworkPolicy = channel.unary_unary(
+                '/fairlead.sandbox.v1.SandboxService/SetNetworkPolicy',
+                request_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyRequest.SerializeToString,
+                response_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyResponse.FromString,
+                _registered_method=True)
+        self.GetNetwork = channel.unary_unary(
+                '/fairlead.sandbox.v1.SandboxService/GetNetwork',
+                request_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.SerializeToString,
+                response_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.FromString,
+                _registered_method=True)
         self.ReleaseSandbox = channel.unary_unary(
                 '/fairlead.sandbox.v1.SandboxService/ReleaseSandbox',
                 request_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.ReleaseSandboxRequest.SerializeToString,
@@ -74,13 +84,15 @@ class SandboxServiceStub:
 
 
 class SandboxServiceServicer:
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def CreateSandbox(self, request, context):
-        """CreateSandbox makes a sandbox that is not bound to a workspace yet. The same tenant and idempotency key give the
-        same sandbox; SANDBOX_RELEASED once it was given back. ISOLATION_UNAVAILABLE, HOST_FULL.
+        """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
+        nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
+        given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
+        WORKSPACE_NOT_FOUND, HOST_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,8 +128,24 @@ class SandboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenPort(self, request, context):
-        """OpenPort gives a one-time token for one connection to a port that something inside the sandbox listens on. The
-        port door takes the token; whether anything listens is found out there. SANDBOX_NOT_FOUND.
+        """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
+        connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetNetworkPolicy(self, request, context):
+        """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
+        allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
+        SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetNetwork(self, request, context):
+        """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,7 +154,8 @@ class SandboxServiceServicer:
     def ReleaseSandbox(self, request, context):
         """ReleaseSandbox kills every process of the sandbox, ends its executions with reason `released` and removes its
         files. It answers when no process is left. Releasing an unknown or a released one changes nothing; a release that
-        comes while the sandbox is being made takes effect and stays.
+        comes while the sandbox is being made takes effect and stays. On the front door SANDBOX_IN_USE while a launch works
+        in it, and SANDBOX_NOT_FOUND when it is unknown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,6 +194,16 @@ def add_SandboxServiceServicer_to_server(servicer, server):
                     request_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortRequest.FromString,
                     response_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortResponse.SerializeToString,
             ),
+            'SetNetworkPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetNetworkPolicy,
+                    request_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyRequest.FromString,
+                    response_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyResponse.SerializeToString,
+            ),
+            'GetNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNetwork,
+                    request_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.FromString,
+                    response_serializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.SerializeToString,
+            ),
             'ReleaseSandbox': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseSandbox,
                     request_deserializer=fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.ReleaseSandboxRequest.FromString,
@@ -179,8 +218,8 @@ def add_SandboxServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SandboxService:
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @staticmethod
@@ -335,6 +374,60 @@ class SandboxService:
             '/fairlead.sandbox.v1.SandboxService/OpenPort',
             fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortRequest.SerializeToString,
             fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.OpenPortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetNetworkPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.sandbox.v1.SandboxService/SetNetworkPolicy',
+            fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyRequest.SerializeToString,
+            fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.SetNetworkPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.sandbox.v1.SandboxService/GetNetwork',
+            fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkRequest.SerializeToString,
+            fairlead_dot_sandbox_dot_v1_dot_sandbox__pb2.GetNetworkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SandboxServiceStub:
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @_typing.overload
@@ -36,8 +36,10 @@ class SandboxServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SandboxServiceAsyncStub: ...
     CreateSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]
-    """CreateSandbox makes a sandbox that is not bound to a workspace yet. The same tenant and idempotency key give the
-    same sandbox; SANDBOX_RELEASED once it was given back. ISOLATION_UNAVAILABLE, HOST_FULL.
+    """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
+    nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
+    given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
+    WORKSPACE_NOT_FOUND, HOST_FULL.
     """
     BindWorkspace: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.BindWorkspaceRequest, _sandbox_pb2.BindWorkspaceResponse]
     """BindWorkspace makes a workspace of the same host and tenant the sandbox's working directory. Binding the same one
@@ -50,25 +52,35 @@ class SandboxServiceStub:
     RenewSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RenewSandboxRequest, _sandbox_pb2.RenewSandboxResponse]
     """RenewSandbox moves the end of its lease; SANDBOX_NOT_FOUND."""
     OpenPort: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.OpenPortRequest, _sandbox_pb2.OpenPortResponse]
-    """OpenPort gives a one-time token for one connection to a port that something inside the sandbox listens on. The
-    port door takes the token; whether anything listens is found out there. SANDBOX_NOT_FOUND.
+    """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
+    connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
     """
+    SetNetworkPolicy: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]
+    """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
+    allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
+    SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+    """
+    GetNetwork: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]
+    """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND."""
     ReleaseSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]
     """ReleaseSandbox kills every process of the sandbox, ends its executions with reason `released` and removes its
     files. It answers when no process is left. Releasing an unknown or a released one changes nothing; a release that
-    comes while the sandbox is being made takes effect and stays.
+    comes while the sandbox is being made takes effect and stays. On the front door SANDBOX_IN_USE while a launch works
+    in it, and SANDBOX_NOT_FOUND when it is unknown.
     """
 
 @_typing.type_check_only
 class SandboxServiceAsyncStub(SandboxServiceStub):
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.CreateSandboxRequest, _sandbox_pb2.CreateSandboxResponse]  # type: ignore[assignment]
-    """CreateSandbox makes a sandbox that is not bound to a workspace yet. The same tenant and idempotency key give the
-    same sandbox; SANDBOX_RELEASED once it was given back. ISOLATION_UNAVAILABLE, HOST_FULL.
+    """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
+    nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
+    given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
+    WORKSPACE_NOT_FOUND, HOST_FULL.
     """
     BindWorkspace: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.BindWorkspaceRequest, _sandbox_pb2.BindWorkspaceResponse]  # type: ignore[assignment]
     """BindWorkspace makes a workspace of the same host and tenant the sandbox's working directory. Binding the same one
@@ -81,18 +93,26 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     RenewSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RenewSandboxRequest, _sandbox_pb2.RenewSandboxResponse]  # type: ignore[assignment]
     """RenewSandbox moves the end of its lease; SANDBOX_NOT_FOUND."""
     OpenPort: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.OpenPortRequest, _sandbox_pb2.OpenPortResponse]  # type: ignore[assignment]
-    """OpenPort gives a one-time token for one connection to a port that something inside the sandbox listens on. The
-    port door takes the token; whether anything listens is found out there. SANDBOX_NOT_FOUND.
+    """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
+    connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
     """
+    SetNetworkPolicy: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]  # type: ignore[assignment]
+    """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
+    allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
+    SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+    """
+    GetNetwork: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]  # type: ignore[assignment]
+    """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND."""
     ReleaseSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.ReleaseSandboxRequest, _sandbox_pb2.ReleaseSandboxResponse]  # type: ignore[assignment]
     """ReleaseSandbox kills every process of the sandbox, ends its executions with reason `released` and removes its
     files. It answers when no process is left. Releasing an unknown or a released one changes nothing; a release that
-    comes while the sandbox is being made takes effect and stays.
+    comes while the sandbox is being made takes effect and stays. On the front door SANDBOX_IN_USE while a launch works
+    in it, and SANDBOX_NOT_FOUND when it is unknown.
     """
 
 class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SandboxService makes isolated places to execute in on one host. Signalling calls it on the sandbox-worker of the
-    host that it chose.
+    """SandboxService makes isolated places to execute in. The sandbox-worker serves it for its host; signalling serves it to
+    clients, takes the tenant from the API key, and calls the host that it chose.
     """
 
     @_abc_1.abstractmethod
@@ -101,8 +121,10 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.CreateSandboxRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.CreateSandboxResponse, _abc.Awaitable[_sandbox_pb2.CreateSandboxResponse]]:
-        """CreateSandbox makes a sandbox that is not bound to a workspace yet. The same tenant and idempotency key give the
-        same sandbox; SANDBOX_RELEASED once it was given back. ISOLATION_UNAVAILABLE, HOST_FULL.
+        """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
+        nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
+        given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
+        WORKSPACE_NOT_FOUND, HOST_FULL.
         """
 
     @_abc_1.abstractmethod
@@ -145,9 +167,28 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.OpenPortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.OpenPortResponse, _abc.Awaitable[_sandbox_pb2.OpenPortResponse]]:
-        """OpenPort gives a one-time token for one connection to a port that something inside the sandbox listens on. The
-        port door takes the token; whether anything listens is found out there. SANDBOX_NOT_FOUND.
+        """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
+        connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
         """
+
+    @_abc_1.abstractmethod
+    def SetNetworkPolicy(
+        self,
+        request: _sandbox_pb2.SetNetworkPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.SetNetworkPolicyResponse, _abc.Awaitable[_sandbox_pb2.SetNetworkPolicyResponse]]:
+        """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
+        allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
+        SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+        """
+
+    @_abc_1.abstractmethod
+    def GetNetwork(
+        self,
+        request: _sandbox_pb2.GetNetworkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_sandbox_pb2.GetNetworkResponse, _abc.Awaitable[_sandbox_pb2.GetNetworkResponse]]:
+        """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND."""
 
     @_abc_1.abstractmethod
     def ReleaseSandbox(
@@ -157,7 +198,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.ReleaseSandboxResponse, _abc.Awaitable[_sandbox_pb2.ReleaseSandboxResponse]]:
         """ReleaseSandbox kills every process of the sandbox, ends its executions with reason `released` and removes its
         files. It answers when no process is left. Releasing an unknown or a released one changes nothing; a release that
-        comes while the sandbox is being made takes effect and stays.
+        comes while the sandbox is being made takes effect and stays. On the front door SANDBOX_IN_USE while a launch works
+        in it, and SANDBOX_NOT_FOUND when it is unknown.
         """
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -142,7 +142,7 @@ class OpenSessionRequest(_message.Message):
     idempotency_key: _builtins.str
     """Makes the call repeatable; made up by the server when empty."""
     launch_id: _builtins.str
-    """Launch to reach."""
+    """Launch to reach, or the id of a sandbox that has a lease of its own."""
     mode: Global___SessionMode.ValueType
     """How candidates travel; must be COMPLETE."""
     def __init__(

@@ -1,0 +1,50 @@
+"""The child's end of a link: serves the parent, and shows the caller's objects as mirrors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from membrane.bonds import Link, LinkBond
+from membrane.builtin_types import BUILTINS_BY_NAME
+from membrane.descriptions import ClassDescription
+from membrane.errors import ProtocolError
+from membrane.mirrors import mirror_class
+from membrane.operations import Operations
+from membrane.policies import Policies, checked_policy
+from membrane.rehearsing import rehearse
+
+if TYPE_CHECKING:
+    from membrane.fittings import Fittings
+
+
+class GuestBond(LinkBond):
+    """The bond of a child."""
+
+    def __init__(self, *, link: Link, policies: Policies, numeric: bool) -> None:
+        super().__init__(link=link, policies=policies, numeric=numeric)
+        self.serve = Operations(bond=self).serve
+
+    def make_class(self, description: ClassDescription, bases: tuple[type, ...]) -> type:
+        """Build the mirror of a class of the caller."""
+        return mirror_class(description, bases, bond=self)
+
+
+def prepare(link: Link) -> None:
+    """Go through the first steps of a session that nobody has asked for yet."""
+    rehearse(cast("Fittings", fit(link, ["value", [], True])))
+
+
+def fit(link: Link, settings: object, *, has_numpy: bool = True) -> GuestBond:
+    """Make the bond of a child's link; `settings` are those of `host.guest_settings`. Without
+    `has_numpy` on both sides arrays go by handle.
+    """
+    match settings:
+        case [str() as policy, list() as rules, bool() as numeric, *_]:
+            found = []
+            for rule in cast("Sequence[list[str]]", rules):
+                name, word = rule
+                found.append((BUILTINS_BY_NAME[name], checked_policy(word)))
+            policies = Policies(default=checked_policy(policy), rules=tuple(found))
+            return GuestBond(link=link, policies=policies, numeric=numeric and has_numpy)
+    raise ProtocolError("the settings of a child are a policy, rules and a flag")

@@ -1,0 +1,146 @@
+"""Errors that cross: described as text and atoms, raised over there as their nearest built-in type.
+
+[0, handle]        an error of the receiver's own comes back: the same object is raised [1, handle,
+type, builtin, message, traceback, notes]    beside it `values`: the error's arguments, where they
+are atoms
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, Protocol, cast
+
+from membrane.builtin_types import EXCEPTIONS
+from membrane.descriptions import full_name, nearest_exception
+from membrane.errors import ProtocolError, RemoteError
+from membrane.exports import Exports, Imports
+from membrane.policies import ATOMS
+
+HOME: Final = 0
+TOLD: Final = 1
+LONGEST_MESSAGE = 64 * 1024
+LONGEST_TRACEBACK = 64 * 1024
+"""Characters; the end of a traceback, which says what was raised, is kept."""
+MOST_NOTES = 100
+
+
+class Tables(Protocol):
+    """The handle tables of a bond."""
+
+    @property
+    def exports(self) -> Exports: ...
+    @property
+    def imports(self) -> Imports: ...
+    @property
+    def error_classes(self) -> dict[str, type[RemoteError]]: ...
+
+
+def pack(
+    error: BaseException, bond: Tables, *, tells_frames: bool
+) -> tuple[list[object], list[object]]:
+    """Describe an error that leaves this side; `tells_frames` says whether its traceback goes
+    along.
+    """
+    origin = getattr(error, "_membrane_origin", None)
+    if isinstance(error, RemoteError) and origin is not None and origin[0] is bond:
+        return [HOME, origin[1]], []
+    kind = type(error)
+    args = error.args
+    values = list(args) if type(args) is tuple and ATOMS.issuperset(map(type, args)) else []
+    if isinstance(error, StopIteration) and tells_frames:
+        values = [error.value]
+    notes = getattr(error, "__notes__", None)
+    payload: list[object] = [
+        TOLD,
+        bond.exports.hold(error),
+        full_name(kind)[:LONGEST_MESSAGE],
+        nearest_exception(kind),
+        _message(error),
+        _frames(error) if tells_frames else "",
+        [note[:LONGEST_MESSAGE] for note in notes[:MOST_NOTES] if type(note) is str]
+        if type(notes) is list
+        else [],
+    ]
+    return payload, values
+
+
+def unpack(payload: object, values: Sequence[object], bond: Tables) -> BaseException:
+    """Build the error that came in; raise ProtocolError for a payload of another form."""
+    match payload:
+        case [int() as tag, handle] if tag == HOME:
+            own = bond.exports.get(handle)
+            if isinstance(own, Exception):
+                return own
+        case [
+            int() as tag,
+            int() as handle,
+            str() as kind,
+            str() as builtin,
+            str() as message,
+            str() as frames,
+            list() as notes,
+        ] if tag == TOLD and builtin in EXCEPTIONS:
+            if builtin in ("StopIteration", "StopAsyncIteration"):
+                # Plain, for the interpreter's own loops; nobody catches these to look at them.
+                bond.imports.adopt(handle, _Unwanted)
+                return EXCEPTIONS[builtin](*values)
+            local = bond.error_classes.get(kind) or error_class(builtin)
+            error = bond.imports.adopt(handle, lambda: _make(local, values))
+            if not isinstance(error, RemoteError):
+                raise ProtocolError("the handle of an error is that of something else")
+            error.remote_type = kind
+            error.remote_message = message
+            error.remote_traceback = frames
+            error._membrane_origin = (bond, handle)  # type: ignore[attr-defined]
+            if notes and not hasattr(error, "__notes__"):
+                for note in notes[:MOST_NOTES]:
+                    if type(note) is str:
+                        error.add_note(note)
+            return error
+    raise ProtocolError("an error of an unknown form came in")
+
+
+class _Unwanted:
+    """Stands for an error that nobody keeps: its handle is released with the next frame."""
+
+
+@cache
+def error_class(builtin: str) -> type[RemoteError]:
+    """Give the class of remote errors that are of this built-in type."""
+    kind = EXCEPTIONS[builtin]
+    bases = (RemoteError,) if kind is Exception else (RemoteError, kind)
+    made = type(f"Remote{builtin}", bases, {"__module__": "membrane.remote_errors"})
+    return cast("type[RemoteError]", made)
+
+
+def _make(kind: type[RemoteError], values: Sequence[object]) -> RemoteError:
+    if ATOMS.issuperset(map(type, values)):
+        try:
+            return kind(*values)
+        except TypeError:
+            # Some types want arguments that the other side's subclass did not keep.
+            pass
+    return kind.__new__(kind)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # the text of an error is a user's code
+        return "<an error without a text>"
+    return _printable(text)[:LONGEST_MESSAGE]
+
+
+def _frames(error: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(error))
+    except Exception:  # so are the errors that it was raised from
+        return ""
+    return _printable(text)[-LONGEST_TRACEBACK:]
+
+
+def _printable(text: object) -> str:
+    # Half of a surrogate pair has no encoding.
+    return str(text).encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,154 @@
+"""What a sandbox may dial by its policy: names, names below a name, literal addresses, with ports.
+
+A name is compared as ASCII in lower case. What a resolver would read as a number (`127.1`,
+`0x7f000001`) is never a name (URL Standard, host parsing: "ends in a number").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from chassis.public_addresses import Address, Network
+from sandbox_worker.network.network_errors import AllowEntryInvalid, AllowListTooLong
+
+Host = str | Address
+"""A name in lower case without a last dot, or a literal address."""
+
+DEFAULT_PORTS = frozenset({80, 443})
+MOST_ENTRIES = 256
+_LONGEST_NAME = 253
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class AllowEntry:
+    """One entry: `name` exactly, every name below `suffix` (all names when it is empty), or the
+    literal addresses of `network`; on `port`, or on 80 and 443 when that is None.
+    """
+
+    name: str | None = None
+    suffix: str | None = None
+    network: Network | None = None
+    port: int | None = None
+
+    def means(self, host: Host) -> bool:
+        """Say whether the entry is about this host."""
+        if not isinstance(host, str):
+            return self.network is not None and host in self.network
+        if self.suffix is not None:
+            return self.suffix == "" or host.endswith("." + self.suffix)
+        return host == self.name
+
+    def takes(self, port: int) -> bool:
+        """Say whether the entry is about this port."""
+        return port == self.port if self.port is not None else port in DEFAULT_PORTS
+
+
+class AllowList:
+    """The entries of one policy."""
+
+    def __init__(self, *, entries: Iterable[AllowEntry] = ()) -> None:
+        self._entries = tuple(entries)
+
+    def allows(self, host: Host, port: int) -> bool:
+        """Say whether an entry allows this."""
+        return any(each.takes(port) and each.means(host) for each in self._entries)
+
+    def knows(self, host: Host) -> bool:
+        """Say whether any entry is about this host, on whatever port."""
+        return any(each.means(host) for each in self._entries)
+
+
+def parse_allow_list(texts: Iterable[str]) -> AllowList:
+    """Read a policy's entries; raises AllowEntryInvalid and AllowListTooLong."""
+    entries = [parse_entry(text) for text in texts]
+    if len(entries) > MOST_ENTRIES:
+        raise AllowListTooLong(MOST_ENTRIES)
+    return AllowList(entries=entries)
+
+
+def parse_entry(text: str) -> AllowEntry:
+    """Read `name`, `*.name`, `*`, an address or a network, each with `:port` when wanted.
+
+    An IPv6 address or network with a port stands in brackets. Raises AllowEntryInvalid.
+    """
+    try:
+        where, port = _cut_port(text)
+        if where == "*":
+            return AllowEntry(suffix="", port=port)
+        if where.startswith("*."):
+            return AllowEntry(suffix=parse_name(where[2:]), port=port)
+        network = _network(where)
+        if network is not None:
+            return AllowEntry(network=network, port=port)
+        return AllowEntry(name=parse_name(where), port=port)
+    except ValueError as error:
+        raise AllowEntryInvalid(text, str(error)) from None
+
+
+def parse_host(text: str) -> Host:
+    """Read a host as a request names it, IPv6 addresses in brackets; raises ValueError."""
+    if text.startswith("[") and text.endswith("]"):
+        address = IPv6Address(text[1:-1])
+        if address.scope_id is not None:
+            raise ValueError("an address with a zone")
+        return address
+    try:
+        # Strict: no leading zeros, four parts.
+        found = ip_address(text)
+    except ValueError:
+        return parse_name(text)
+    if isinstance(found, IPv6Address):
+        raise ValueError("an IPv6 address without brackets")
+    return found
+
+
+def parse_name(text: str) -> str:
+    """Return a host's name in lower case, without a last dot; raises ValueError."""
+    name = text.lower().removesuffix(".")
+    if not name.isascii():
+        raise ValueError("names are written in ASCII (xn--…)")
+    labels = name.split(".")
+    if len(name) > _LONGEST_NAME or not all(_LABEL.fullmatch(each) for each in labels):
+        raise ValueError("it is neither a host's name nor an address")
+    if _NUMBER.fullmatch(labels[-1]):
+        raise ValueError("its last part is a number, and it is not an address")
+    return name
+
+
+def parse_port(text: str) -> int:
+    """Return a port; raises ValueError."""
+    if not _PORT.fullmatch(text) or not 0 < int(text) < 65536:
+        raise ValueError("a port is from 1 to 65535")
+    return int(text)
+
+
+def _cut_port(text: str) -> tuple[str, int | None]:
+    if text.startswith("["):
+        where, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError("a bracket is not closed")
+        if "%" in where:
+            raise ValueError("an address with a zone")
+        IPv6Network(where)
+        return where, parse_port(rest[1:]) if rest else None
+    if text.count(":") == 1:
+        where, _, port = text.partition(":")
+        return where, parse_port(port)
+    return text, None
+
+
+def _network(text: str) -> IPv4Network | IPv6Network | None:
+    if "%" in text:
+        raise ValueError("an address with a zone")
+    try:
+        return ip_network(text)
+    except ValueError:
+        if "/" in text or ":" in text:
+            raise ValueError("it is no network (are bits set behind its prefix?)") from None
+        return None

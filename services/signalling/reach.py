@@ -1,0 +1,32 @@
+"""What sessions lead to: the sandbox of a launch, or one that has a lease of its own."""
+
+from __future__ import annotations
+
+from signalling.gateway import Meeting
+from signalling.launches import Launches
+from signalling.sandbox_keeper import SandboxKeeper
+from signalling.session_ports import Reached
+
+_SANDBOX = "sbx_"
+
+
+class Reach:
+    """Launches and sandboxes, told apart by their ids."""
+
+    def __init__(self, *, launches: Launches, sandboxes: SandboxKeeper) -> None:
+        self._launches = launches
+        self._sandboxes = sandboxes
+
+    async def reached(self, tenant: str, launch_id: str) -> Reached:
+        """Say what sessions may reach; raises LaunchNotFound and SandboxNotFound."""
+        if not launch_id.startswith(_SANDBOX):
+            return await self._launches.reached(tenant, launch_id)
+        await self._sandboxes.get(tenant, launch_id)
+        return Reached(has_sandbox=True, is_over=False)
+
+    async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
+        """Have the worker bring one connection to a gateway."""
+        if launch_id.startswith(_SANDBOX):
+            await self._sandboxes.open_port(tenant, launch_id, port, meeting)
+        else:
+            await self._launches.open_port(tenant, launch_id, port, meeting)

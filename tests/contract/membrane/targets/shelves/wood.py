@@ -1,0 +1,3 @@
+"""What racks are made of."""
+
+KIND = "oak"

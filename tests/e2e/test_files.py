@@ -1,0 +1,69 @@
+"""Files of a launch on a whole stack: the command line, the programs inside and the SDK see the
+same bytes, in an overlay too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead_sdk import Fairlead, PathRefused
+from tests.e2e.running_stack import RunningStack
+from tests.fakes.git_client import GitClient
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> GitClient:
+    made = GitClient(tmp_path / "laptop")
+    made.write("file", b"one\n")
+    made.write("folder/deep", b"deep\n")
+    made.commit()
+    return made
+
+
+@pytest.fixture
+def held(stack: RunningStack, laptop: GitClient) -> Iterator[str]:
+    """A launch that is held."""
+    launched = stack.cli("launch", str(laptop.path))
+    assert launched.returncode == 0, launched.stderr
+    launch_id = launched.stdout.strip()
+    yield launch_id
+    assert stack.cli("kill", launch_id).returncode == 0
+
+
+def test_files_come_and_go(stack: RunningStack, held: str, tmp_path: Path) -> None:
+    content = os.urandom(300_000)
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "bytes").write_bytes(content)
+    (tmp_path / "sent" / "run").write_text("#!/bin/sh\ncat file folder/deep > seen\n")
+    (tmp_path / "sent" / "run").chmod(0o755)
+    sent = stack.cli("cp", str(tmp_path / "sent"), f"{held[:12]}:folder")
+    assert sent.returncode == 0, sent.stderr
+    ran = stack.cli("exec", held, "--", "folder/sent/run")
+    assert ran.returncode == 0, ran.stderr
+    back = stack.cli("cp", f"{held}:seen", str(tmp_path / "seen"))
+    assert back.returncode == 0, back.stderr
+    assert (tmp_path / "seen").read_text() == "one\ndeep\n"
+    tree = stack.cli("cp", f"{held}:folder", str(tmp_path / "tree"))
+    assert tree.returncode == 0, tree.stderr
+    assert (tmp_path / "tree" / "sent" / "bytes").read_bytes() == content
+    assert (tmp_path / "tree" / "deep").read_text() == "deep\n"
+    changed = stack.cli("exec", held, "--", "git", "status", "--short")
+    assert changed.stdout == "?? folder/sent/\n?? seen\n"
+
+
+def test_the_sdk_sees_what_programs_do(stack: RunningStack, laptop: GitClient) -> None:
+    with (
+        Fairlead(url=stack.url, api_key=stack.api_key) as fairlead,
+        fairlead.launch(laptop.path) as launch,
+    ):
+        assert launch.files.read("folder/deep") == b"deep\n"
+        launch.files.write("folder/deep", b"deeper\n")
+        assert launch.commands.run("cat folder/deep; rm file").stdout == b"deeper\n"
+        assert [each.text for each in launch.files.list()] == [".git", "folder"]
+        launch.commands.run("ln -s /etc/passwd out")
+        with pytest.raises(PathRefused):
+            launch.files.read("out")

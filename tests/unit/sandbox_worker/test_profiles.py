@@ -1,0 +1,85 @@
+"""Profiles from a file: read as a whole, or refused with the place that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox_worker.errors import ProfilesInvalid
+from sandbox_worker.profile_file import read_profiles
+from sandbox_worker.sandbox import Limits, NetworkMode, NetworkPolicy
+
+_GOOD = """
+[default]
+isolation = "walled"
+[default.limits]
+processes = 512
+
+[ci]
+lease_seconds = 7200
+network = "egress"
+allow = ["pypi.org", "*.githubusercontent.com:443"]
+[ci.limits]
+memory_bytes = 2147483648
+cpu_milli = 1500
+wall_seconds = 600.5
+"""
+
+
+def test_profiles_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.toml"
+    path.write_text(_GOOD)
+    profiles = read_profiles(path)
+    assert sorted(profiles) == ["ci", "default"]
+    assert profiles["default"].isolation == "walled"
+    assert profiles["default"].limits == Limits(open_files=4096, processes=512)
+    assert profiles["ci"].lease_seconds == 7200
+    assert profiles["ci"].limits.wall_seconds == 600.5
+    allowed = ("pypi.org", "*.githubusercontent.com:443")
+    assert profiles["ci"].network == NetworkPolicy(NetworkMode.EGRESS, allowed)
+
+
+def test_there_is_always_a_default(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.toml"
+    path.write_text("[ci]\n[free.limits]\nprocesses = 0\n")
+    profiles = read_profiles(path)
+    assert sorted(profiles) == ["ci", "default", "free"]
+    assert sorted(read_profiles(None)) == ["default"]
+    bounded = Limits(open_files=4096, processes=4096)
+    assert profiles["ci"].limits == profiles["default"].limits == bounded
+    assert profiles["free"].limits == Limits(open_files=4096)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("[default", "TOML"),
+        ("x = 1", "x"),
+        ("[default]\nisolaton = 'walled'", "default.isolaton"),
+        ("[default]\nisolation = 'cage'", "default.isolation"),
+        ("[Default]\n", "Default"),
+        ("[ci.limits]\nmemory_bytes = 1", "limits.memory_bytes"),
+        ("[ci.limits]\nmemory_bytes = '1g'", "ci.limits.memory_bytes"),
+        ("[ci.limits]\nprocesses = -1", "limits.processes"),
+        ("[ci]\nlease_seconds = 0", "ci.lease_seconds"),
+        ("[ci]\nlease_seconds = inf", "ci.lease_seconds"),
+        ("[ci]\nallow = ['a']", "egress"),
+        ("[ci]\nnetwork = 'all'", "ci.network"),
+        ("[ci]\nlimits = 3", "ci.limits: it is no table."),
+        ("[ci.limits]\noutput_bytes = 1", "is at least 1048576, or 0 for the default."),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, part: str) -> None:
+    path = tmp_path / "profiles.toml"
+    path.write_text(text)
+    with pytest.raises(ProfilesInvalid) as caught:
+        read_profiles(path)
+    if part != "TOML":
+        assert part in caught.value.message
+    assert str(path) in caught.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ProfilesInvalid, match="No such file"):
+        read_profiles(tmp_path / "none.toml")

@@ -1,0 +1,136 @@
+"""Messages of `fairlead.bytes.v1` on a byte stream, between a worker and a gateway.
+
+    frame    length, 4 bytes in network order, of what follows: 1 to 65537
+             kind, 1 byte: 0 for a binary message, 1 for a text (UTF-8)
+             the message
+
+A stream that ends, breaks or breaks these rules is a channel that closed: whether that cut anything
+short is for `fairlead_tunnel.byte_channel` to say. Who closes ends its own direction, and goes on
+reading until the other one has ended too: a connection that is closed under what its peer still
+sends is reset, and what the peer had not read yet is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message, Side
+from fairlead_tunnel.pump import Ending, Pump
+
+_HEAD: Final = struct.Struct("!IB")
+_BINARY: Final = 0
+_TEXT: Final = 1
+_SILENCE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""A machine that vanished is noticed after half a minute, as an association's is."""
+
+
+class FramedPort:
+    """A connection as a `fairlead_tunnel.pump.MessagePort`; somebody runs `run` or `messages`."""
+
+    def __init__(self, *, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._on_message: Callable[[Message], None] | None = None
+        self._on_closed: Callable[[], None] | None = None
+        self._is_closing = False
+        plug = writer.get_extra_info("socket")
+        if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _SILENCE:
+                plug.setsockopt(socket.IPPROTO_TCP, option, value)
+
+    @property
+    def queued(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._writer.transport.get_write_buffer_size()
+
+    def attach(
+        self, *, on_message: Callable[[Message], None], on_closed: Callable[[], None]
+    ) -> None:
+        """Have `run` deliver every message, then the close."""
+        self._on_message = on_message
+        self._on_closed = on_closed
+
+    async def run(self) -> None:
+        """Deliver to whom `attach` named, until the connection ends."""
+        if self._on_message is None or self._on_closed is None:
+            raise RuntimeError("attach comes first")
+        async for message in self.messages():
+            self._on_message(message)
+        self._on_closed()
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Give every message until the connection ends, breaks or breaks the rules; then close."""
+        with contextlib.suppress(OSError, EOFError, UnicodeDecodeError):
+            while True:
+                length, kind = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
+                if not 1 <= length <= MAX_MESSAGE_BYTES + 1 or kind not in (_BINARY, _TEXT):
+                    break
+                content = await self._reader.readexactly(length - 1)
+                yield content if kind == _BINARY else content.decode()
+        self._is_closing = True
+        self._writer.close()
+
+    def send(self, message: Message) -> None:
+        """Queue a message of at most 65536 bytes; dropped when the connection is closed."""
+        if self._is_closing or self._writer.is_closing():
+            return
+        kind, content = (
+            (_TEXT, message.encode()) if isinstance(message, str) else (_BINARY, message)
+        )
+        self._writer.write(_HEAD.pack(len(content) + 1, kind) + content)
+
+    async def drain(self) -> None:
+        """Wait until there is room in the queue, or the connection is closed."""
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+
+    def close(self) -> None:
+        """Send no more after what is queued; the reader closes when the peer has ended too."""
+        if not self._is_closing:
+            self._is_closing = True
+            with contextlib.suppress(OSError):
+                self._writer.write_eof()
+
+    def abort(self) -> None:
+        """Drop the connection with what is queued."""
+        self._writer.transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the reader has closed the connection, and what was queued has been sent."""
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+async def accept(
+    port: FramedPort,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    if_cancelled: tuple[str, str],
+) -> Ending:
+    """Carry a TCP connection that was made for the peer at `port`, to the end of both.
+
+    Cancelling resets the stream with the reason and the sentence of `if_cancelled`, at once.
+    """
+    pump = Pump(port=port, side=Side.ACCEPTOR)
+    reading = asyncio.ensure_future(port.run())
+    carrying = asyncio.ensure_future(pump.carry(reader, writer))
+    try:
+        ending = await asyncio.shield(carrying)
+        await reading
+        await port.wait_closed()
+        return ending
+    except asyncio.CancelledError:
+        pump.refuse(*if_cancelled)
+        carrying.cancel()
+        raise
+    finally:
+        port.abort()
+        reading.cancel()
+        await asyncio.wait((reading, carrying))
