@@ -65,8 +65,11 @@ class ClaimFiles:
             await self._files.run(self.drop_now, workspace_id, dropped)
 
     def drop_now(self, workspace_id: str, claims: Iterable[Claim]) -> None:
-        """Do the same at once, in any thread."""
-        for claim in claims:
+        """Do the same at once, in any thread.
+
+        The last one first: who gets the first one, the name, then finds the others free as well.
+        """
+        for claim in reversed(list(claims)):
             self._remove(self._path(claim), workspace_id)
 
     async def restore(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
+from workspace_provisioner.disk.file_disk import FileDisk
 from workspace_provisioner.names import Claim, ClaimKind
 from workspace_provisioner.sources import Source
 from workspace_provisioner.workspace_errors import BranchInUse, NameInvalid, WorkspaceExists
@@ -32,6 +33,18 @@ async def room(tmp_path: Path, client: GitClient) -> AsyncIterator[ProvisionerRo
     async with open_room(tmp_path / "host") as opened:
         await opened.upload(client)
         yield opened
+
+
+class WatchedDisk(FileDisk):
+    """Tells of each file that was removed, before anything else happens."""
+
+    def __init__(self) -> None:
+        self.after_remove: Callable[[], None] = lambda: None
+
+    def remove(self, path: Path) -> bool:
+        removed = super().remove(path)
+        self.after_remove()
+        return removed
 
 
 async def create(
@@ -199,6 +212,30 @@ async def test_a_claim_of_a_build_that_was_killed_is_taken_over(
     await room.core.claims.drop(dead, [Claim(key, ClaimKind.NAME, "one")])
     assert claims(room) == 2
     assert (found.name, found.branch) == ("one", "b")
+
+
+async def test_who_comes_while_claims_are_given_up_finds_all_taken_or_all_free(
+    tmp_path: Path, client: GitClient
+) -> None:
+    disk = WatchedDisk()
+    key = client.source().key
+    wanted = [Claim(key, ClaimKind.NAME, "one"), Claim(key, ClaimKind.BRANCH, "b")]
+    going, coming = "wsp_" + "g" * 26, "wsp_" + "c" * 26
+    async with open_room(tmp_path / "host", disk=disk) as room:
+        taken = room.core.claims
+        await taken.take(going, wanted)
+        found: list[int] = []
+
+        def come() -> None:
+            disk.after_remove = lambda: None
+            found.append(taken.take_free(coming, wanted))
+            taken.drop_now(coming, wanted[: found[-1]])
+            disk.after_remove = come
+
+        disk.after_remove = come
+        await taken.drop(going, wanted)
+        assert found == [0, 2]
+        assert claims(room) == 0
 
 
 async def test_a_claim_of_a_build_that_goes_on_is_not(
