@@ -80,8 +80,12 @@ class LinkBond(ABC):
         """Ask the other side; raise what it raised, DeadlineExceeded, ChildLost or
         ProtocolError.
         """
-        if self.marshal.decoding:
+        threads = self.marshal.threads
+        if threads.travelling.decoding:
             raise UnsupportedUse(ASKED_IN_READING)
+        if threads.travelling.encoding:
+            with threads.aside():
+                return self.request(op, target, name, extra, values, options)
         try:
             answer = self.link.request(op, target, name, extra, values, options=options)
         except (ChildLost, DeadlineExceeded):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from membrane.errors import ChildLost, ProtocolError
+from membrane.errors import ChildLost, ProtocolError, UnsupportedUse
 from membrane.frames import CANCEL, CONFIGURE, ERROR, FREED, LANE, LENT, REPLY, REQUEST, WANTED
 from membrane.framing import FramedEnd, LaneLost
 from membrane.lane import Cancelled, Lane
@@ -55,7 +55,9 @@ class ChildLink:
         # The lanes that are to be served, with their threads: 0 where that has not begun.
         self._threads: dict[int, int] = {0: 0}
         self._cancelled: set[int] = set()
-        self._lock = threading.Lock()
+        # Re-entrant: what is collected under it may ask the parent.
+        self._lock = threading.RLock()
+        self._watcher = 0
         self._for_main: queue.SimpleQueue[Lane | None] = queue.SimpleQueue()
         self._main_lane = 0
         self._main_is_idle = False
@@ -76,13 +78,14 @@ class ChildLink:
     ) -> tuple[object, list[object]]:
         """Ask the parent; raises what that raised, ProtocolError and ChildLost.
 
-        On the lane on which this thread serves a call; else on one that the parent lends.
+        On the lane on which this thread serves a call; else, and for what is collected in the
+        middle of a frame of that, on one that the parent lends.
         """
         policy = returns = 0
         if options is not None:
             policy, returns = options.sent, options.returned
         lane = self._serving.get(get_ident())
-        if lane is not None:
+        if lane is not None and not lane.is_amid:
             try:
                 return lane.exchange(op, target, name, extra, values, policy, returns)
             except LaneLost:
@@ -108,6 +111,7 @@ class ChildLink:
 
     def watch(self) -> None:
         """Serve control until the parent goes away, then end the process."""
+        self._watcher = get_ident()
         while True:
             packet = receive(self._control)
             if packet is None:
@@ -218,6 +222,9 @@ class ChildLink:
 
     def _borrow(self) -> Lane:
         """Get a lane that the parent serves."""
+        if get_ident() == self._watcher:
+            # A finalizer, of what was collected here. The answer would come to this very thread.
+            raise UnsupportedUse("the thread that the child is told on cannot ask its caller")
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         with self._lock:
             self._asked += 1

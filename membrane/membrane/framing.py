@@ -28,14 +28,18 @@ class LaneLost(ConnectionError):
 class FramedEnd:
     """One end of a stream of frames; one thread has it at a time. `ends_at` is when reading and
     writing end with DeadlineExceeded, by the monotonic clock, None for never;
-    `seconds` is the time that there was.
+    `seconds` is the time that there was. `is_amid` says that a frame is under way: what is
+    collected meanwhile has to ask elsewhere.
     """
 
-    __slots__ = ("_buffer", "_end", "_poll", "_receive", "_send", "_view", "ends_at", "seconds")
+    __slots__ = (
+        "_buffer", "_end", "_poll", "_receive", "_send", "_view", "ends_at", "is_amid", "seconds",
+    )  # fmt: skip
 
     def __init__(self, *, end: socket.socket) -> None:
         self.ends_at: float | None = None
         self.seconds: float | None = None
+        self.is_amid = False
         self._end = end
         self._send = end.send
         self._receive = end.recv_into
@@ -62,6 +66,7 @@ class FramedEnd:
             if sent != size + HEADER_BYTES:
                 self.write_rest(packet, sent)
             return
+        self.is_amid = True
         rest = memoryview(packet)
         while rest:
             try:
@@ -70,13 +75,16 @@ class FramedEnd:
                 self._wait(select.POLLOUT)
             except OSError as error:
                 raise LaneLost(str(error)) from None
+        self.is_amid = False
 
     def write_rest(self, packet: bytes, sent: int) -> None:
         """Write what the socket has not taken at once; raises LaneLost."""
+        self.is_amid = True
         try:
             self._end.sendall(memoryview(packet)[sent:], QUIET)
         except OSError as error:
             raise LaneLost(str(error)) from None
+        self.is_amid = False
 
     def read_frame(self) -> memoryview:
         """Read one frame, into memory that the next one is read into as well; raises LaneLost,
@@ -103,6 +111,7 @@ class FramedEnd:
         """Read on until the buffer holds `wanted` bytes, of which it has `count`."""
         if count == 0:
             raise LaneLost("the other side is gone")
+        self.is_amid = True
         self._fill(self._view[count:wanted])
         return wanted
 
@@ -112,12 +121,14 @@ class FramedEnd:
             raise ProtocolError("bytes behind a message: somebody spoke out of turn")
         if end > LARGEST_FRAME + HEADER_BYTES:
             raise ProtocolError(f"a message of {end} bytes; {LARGEST_FRAME} is the most")
+        self.is_amid = True
         frame = memoryview(bytearray(end))
         frame[:count] = self._view[:count]
         self._fill(frame[count:])
         return frame[HEADER_BYTES:]
 
     def _fill(self, rest: memoryview) -> None:
+        self.is_amid = True
         while rest:
             if self.ends_at is not None:
                 self._wait(select.POLLIN)
@@ -128,6 +139,7 @@ class FramedEnd:
             if count == 0:
                 raise LaneLost("the other side is gone")
             rest = rest[count:]
+        self.is_amid = False
 
     def _wait(self, event: int) -> None:
         """Wait until the lane can be read or written; raises DeadlineExceeded."""

@@ -96,7 +96,9 @@ class HostBond(LinkBond):
     ) -> tuple[object, list[object]]:
         """Ask the child; raise ModuleLeak where a protected module has come into this process."""
         self._check()
-        self.marshal.replying = False
+        travelling = self.marshal.threads.travelling
+        if not travelling.encoding:
+            travelling.replying = False
         while True:
             try:
                 return super().request(op, target, name, extra, values, options)
@@ -112,6 +114,8 @@ class HostBond(LinkBond):
         travelling = self.marshal.threads.travelling
         if travelling.decoding:
             raise UnsupportedUse(ASKED_IN_READING)
+        if travelling.encoding:
+            return self.request(CALL, target, name, None, values)[1][0]
         travelling.replying = False
         try:
             found = self.link.call(target, name, values)

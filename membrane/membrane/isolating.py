@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -25,7 +26,12 @@ if TYPE_CHECKING:
     from membrane.session import Fit, Session
 
 GUEST = "membrane.guest:fit"
-_lock = threading.Lock()
+# Re-entrant: what is collected under it may isolate a class.
+_lock = threading.RLock()
+# A fork that another thread makes meanwhile would find it taken for ever.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 _classes: weakref.WeakKeyDictionary[Session, weakref.ref[ProxyClasses]] = (
     weakref.WeakKeyDictionary()
 )

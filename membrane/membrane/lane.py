@@ -108,10 +108,8 @@ class Lane(FramedEnd):
         self._asked = call = self._asked + 1
         released = self._releases() if self._due or self._owed else None
         try:
-            frame = self._encode(
-                [REQUEST, call, op, released, target, name, extra, returns, values],
-                policy=policy,
-                regions=self.regions,
+            frame = self._encoded(
+                [REQUEST, call, op, released, target, name, extra, returns, values], policy
             )
             if len(frame) > LARGEST_FRAME:
                 raise too_large(len(frame))
@@ -140,9 +138,9 @@ class Lane(FramedEnd):
                 try:
                     frame = encode_plain(request)
                 except NOT_PLAIN:
-                    frame = self._encode(request, policy=0, regions=self.regions)
+                    frame = self._encoded(request, 0)
             else:
-                frame = self._encode(request, policy=0, regions=self.regions)
+                frame = self._encoded(request, 0)
             if len(frame) > LARGEST_FRAME:
                 raise too_large(len(frame))
         except BaseException:
@@ -287,9 +285,9 @@ class Lane(FramedEnd):
                 try:
                     frame = encode_plain(reply)
                 except NOT_PLAIN:
-                    frame = self._encode(reply, policy=returns, regions=self.regions)
+                    frame = self._encoded(reply, returns)
             else:
-                frame = self._encode(reply, policy=returns, regions=self.regions)
+                frame = self._encoded(reply, returns)
             if len(frame) > LARGEST_FRAME:
                 raise too_large(len(frame))
         except Cancelled:
@@ -310,15 +308,20 @@ class Lane(FramedEnd):
         released = self._releases()
         try:
             payload, values = fittings.pack_error(error)
-            return self._encode(
-                [ERROR, call, released, payload, values], policy=0, regions=self.regions
-            )
+            return self._encoded([ERROR, call, released, payload, values], 0)
         except Exception as unwritable:
             fittings.marshal.undo()
             payload, _ = fittings.pack_error(ProtocolError(f"an error has no form: {unwritable}"))
-            return self._encode(
-                [ERROR, call, released, payload, []], policy=0, regions=self.regions
-            )
+            return self._encoded([ERROR, call, released, payload, []], 0)
+
+    def _encoded(self, message: list[object], policy: int) -> bytes:
+        """Encode a message; what is collected meanwhile, and asks, does so on another lane."""
+        travelling = self._threads.travelling
+        travelling.encoding = self.is_amid = True
+        try:
+            return self._encode(message, policy=policy, regions=self.regions)
+        finally:
+            travelling.encoding = self.is_amid = False
 
     def _releases(self) -> list[int] | None:
         released = self._fittings.imports.drain()

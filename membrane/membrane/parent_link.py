@@ -68,8 +68,9 @@ class ParentLink:
             tell=self._tell, admit=self._admit, end=self.end, drop=self._drop, service=service
         )
         self._waiting = 0
-        self._lock = threading.Lock()
-        self._room = threading.Condition()
+        # Re-entrant: what is collected under it may use the link, or end it.
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
 
     @property
     def alive(self) -> bool:
@@ -133,7 +134,7 @@ class ParentLink:
             if options.deadline is not None:
                 seconds = options.deadline
         ends_at = None if seconds is None else time.monotonic() + seconds
-        if self._serving and (lane := self._serving.get(get_ident())) is not None:
+        if self._serving and (lane := self._serving.get(get_ident())) and not lane.is_amid:
             around = lane.ends_at
             if ends_at is None or (around is not None and around <= ends_at):
                 return self._nested(lane, op, target, name, extra, values, policy, returns)
@@ -182,7 +183,7 @@ class ParentLink:
             if self._lost:
                 return
             self._lost = reason
-            for lane in self._lanes:
+            for lane in list(self._lanes):
                 lane.shut()
             self._service.forget(self.child.control.fileno())
             self.child.control.close()
@@ -203,7 +204,9 @@ class ParentLink:
     def abandon(self) -> None:
         """Be lost in a fork of this process, whose child it is not."""
         self._lost = "this process is a fork of the one whose child it was"
-        for lane in self._lanes:
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)
+        for lane in list(self._lanes):
             lane.close()
         self._free.clear()
         self.child.close()
@@ -371,7 +374,7 @@ class ParentLink:
     def _may_map(self, size: int) -> bool:
         """Say whether the child may have this much more shared memory mapped here."""
         with self._lock:
-            mapped = sum(lane.regions.incoming_bytes for lane in self._lanes if lane.regions)
+            mapped = sum(each.regions.incoming_bytes for each in list(self._lanes) if each.regions)
             return size + mapped <= MOST_SHARED
 
     def _on_control(self) -> None:

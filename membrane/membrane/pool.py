@@ -4,6 +4,7 @@ by tenants.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -38,7 +39,8 @@ class _Kind:
         self.ready: deque[Child] = deque()
         self.is_refilling = False
         self.used_at = time.monotonic()
-        self.lock = threading.Lock()
+        # Re-entrant, as that of the pool: what is collected under them may open or close a session.
+        self.lock = threading.RLock()
 
 
 class Pool:
@@ -48,7 +50,7 @@ class Pool:
         self._service = service
         self._uids = uids
         self._kinds: dict[ZygoteSpec, _Kind] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_over = False
 
     def take(self, spec: ZygoteSpec) -> Child:
@@ -89,7 +91,7 @@ class Pool:
             kinds = list(self._kinds.values())
         for kind in kinds:
             with kind.lock:
-                for zygote in kind.zygotes:
+                for zygote in list(kind.zygotes):
                     zygote.close()
 
     def abandon(self) -> None:
@@ -149,7 +151,8 @@ class Pool:
         with kind.lock:
             for zygote in list(kind.zygotes):
                 if zygote.is_buried:
-                    kind.zygotes.remove(zygote)
+                    with contextlib.suppress(ValueError):  # one inside of this one was faster
+                        kind.zygotes.remove(zygote)
                 elif not zygote.children and (is_idle or not zygote.can_fork):
                     zygote.close()
         with self._lock:

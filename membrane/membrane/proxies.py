@@ -51,7 +51,8 @@ class ProxyClasses:
         self.session: Session
         self._by_name: dict[tuple[str, str], RemoteType] = {}
         self._metaclasses: set[frozenset[str]] = set()
-        self._lock = threading.Lock()
+        # Re-entrant: what is collected under it may use a proxy, whose answer brings a class.
+        self._lock = threading.RLock()
 
     def bond(self) -> HostBond:
         """Give the bond of the living child; starts one where there is none."""

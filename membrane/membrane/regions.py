@@ -180,7 +180,8 @@ class LaneRegions:
     @property
     def incoming_bytes(self) -> int:
         """Say how many bytes of the other side's regions are mapped here."""
-        return sum(region.size for region in self._incoming.regions.values())
+        # At once: another thread asks, while the one of this lane goes on.
+        return sum(region.size for region in list(self._incoming.regions.values()))
 
     def place(self, buffer: bytes | bytearray | memoryview) -> tuple[int, int, int]:
         """Copy a buffer into shared memory; give region, offset and length.

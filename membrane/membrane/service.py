@@ -54,14 +54,17 @@ class Service:
         self._epoll.register(self._wake, select.EPOLLIN)
         self._watched: dict[int, Callable[[], None]] = {}
         self._soon: deque[Callable[[], None]] = deque()
+        # No lock around these: what is collected under one could want those of others.
+        self._later: deque[tuple[float, int, Callable[[], None]]] = deque()
         self._times: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closing: weakref.WeakSet[Closing] = weakref.WeakSet()
         self._threads: list[threading.Lock] = []
         self._is_started = False
         self.is_threadless = is_sub_interpreter()
         self._is_over = False
+        self._is_abandoned = False
 
     def watch(self, descriptor: int, readable: Callable[[], None]) -> None:
         """Call `readable` when the descriptor can be read or its other side is gone, again and
@@ -86,8 +89,7 @@ class Service:
     def after(self, seconds: float, call: Callable[[], None]) -> None:
         """Call from the service thread in so many seconds."""
         self._start()
-        with self._lock:
-            heapq.heappush(self._times, (time.monotonic() + seconds, next(self._numbers), call))
+        self._later.append((time.monotonic() + seconds, next(self._numbers), call))
         self._wake_up()
 
     def run(self, work: Callable[[], None]) -> None:
@@ -178,16 +180,18 @@ class Service:
         return True
 
     def _nap(self) -> float | None:
-        with self._lock:
-            if not self._times:
-                return None
-            return max(0.0, self._times[0][0] - time.monotonic())
+        while self._later:
+            heapq.heappush(self._times, self._later.popleft())
+        return max(0.0, self._times[0][0] - time.monotonic()) if self._times else None
 
     def _due(self) -> list[Callable[[], None]]:
         found = []
-        with self._lock:
-            while self._times and self._times[0][0] <= time.monotonic():
-                found.append(heapq.heappop(self._times)[2])
+        while self._times:
+            first = heapq.heappop(self._times)
+            if first[0] > time.monotonic():
+                heapq.heappush(self._times, first)
+                break
+            found.append(first[2])
         return found
 
     def _on_exit(self) -> None:
@@ -202,6 +206,10 @@ class Service:
 
     def _on_fork(self) -> None:
         """Be a fork, which has this thread's memory and not this thread."""
+        # A fork of the fork is told again, where these descriptors are others already.
+        if self._is_abandoned:
+            return
+        self._is_abandoned = True
         for closing in list(self._closing):
             closing.on_fork()
         self._epoll.close()

@@ -60,7 +60,8 @@ class Session:
         self._service = service
         self._fit = fit
         self._link: ParentLink | None = None
-        self._lock = threading.Lock()
+        # Re-entrant: what is collected under it may use the session.
+        self._lock = threading.RLock()
         self._is_closed = False
 
     @property
@@ -109,10 +110,14 @@ class Session:
             return link
         with self._lock:
             if self._link is None or not self._link.look_alive():
-                self._link = self._open()
+                opened, held = self._open(), self._link
+                if held is not None and held.look_alive():
+                    opened.end("another child was there before", kill=False)
+                    return held
+                self._link = opened
                 # A close that came before it was there to be seen has not ended it.
                 if self._is_closed:
-                    self._link.end("the session was closed", kill=False)
+                    opened.end("the session was closed", kill=False)
             return self._link
 
     def end(self) -> None:
@@ -125,6 +130,8 @@ class Session:
     def abandon(self) -> None:
         """Let go of it in a fork of this process."""
         self._is_closed = True
+        # One who opened it as the fork was made is not in it to let go of the lock.
+        self._lock = threading.RLock()
         if self._link is not None:
             self._link.abandon()
 

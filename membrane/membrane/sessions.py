@@ -48,7 +48,8 @@ class Sessions:
         self._pool = Pool(service=service, uids=Uids(first=FIRST_UID, count=UIDS))
         self._by_key: dict[_Key, Session] = {}
         self._open: set[Session] = set()
-        self._lock = threading.Lock()
+        # Re-entrant: what is collected under it may close a class.
+        self._lock = threading.RLock()
         service.tell(self)
 
     @property
@@ -102,22 +103,16 @@ class Sessions:
             trusted=trusted,
             deadline=deadline,
         )
+        fresh = Session(
+            terms=terms,
+            keepalive=keepalive or 0.0,
+            take=lambda: self._take(spec),
+            service=self._service,
+            fit=fit,
+        )
         with self._lock:
-            key = _Key(tenant, share_key, place) if share_key is not None else None
-            session = self._by_key.get(key) if key is not None else None
-            if session is None:
-                session = Session(
-                    terms=terms,
-                    keepalive=keepalive or 0.0,
-                    take=lambda: self._take(spec),
-                    service=self._service,
-                    fit=fit,
-                )
-                self._open.add(session)
-                if key is not None:
-                    self._by_key[key] = session
-            else:
-                _check_same(session, terms, keepalive)
+            session = fresh if share_key is None else self._found(fresh, share_key, keepalive)
+            self._open.add(session)
             session.users += 1
             session.idle += 1
             return session
@@ -153,7 +148,7 @@ class Sessions:
     def close_place(self, place: Place) -> None:
         """End all sessions of a place."""
         with self._lock:
-            ending = [each for each in self._open if each.place is place]
+            ending = [each for each in list(self._open) if each.place is place]
             for session in ending:
                 self._forget(session)
         for session in ending:
@@ -185,10 +180,21 @@ class Sessions:
 
     def on_fork(self) -> None:
         """Let go of everything."""
-        for session in self._open:
+        for session in list(self._open):
             session.abandon()
         self._pool.abandon()
         _sessions.cache_clear()
+
+    def _found(self, fresh: Session, share_key: str, keepalive: float | None) -> Session:
+        """Return the session of the key of a fresh one, which it is where there is none."""
+        key = _Key(fresh.tenant, share_key, fresh.place)
+        while True:
+            session = self._by_key.setdefault(key, fresh)
+            if session is not fresh:
+                _check_same(session, fresh.terms, keepalive)
+            # What was collected during the check may have closed it.
+            if self._by_key.get(key) is session:
+                return session
 
     def _forget(self, session: Session) -> None:
         self._open.discard(session)

@@ -352,7 +352,7 @@ class Uids:
         # Several parents share the range: they seldom start at one place.
         self._next = int.from_bytes(os.urandom(4), "little")
         self._used: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def take(self) -> int:
         """Return one that no child of this process has; raises ChildLost where none is left."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -86,7 +86,7 @@ def test_a_kind_that_is_taken_while_it_is_found_idle_is_not_forgotten() -> None:
         kind.is_refilling = True  # nobody else comes
         kind.used_at -= 2 * IDLE_SECONDS
         slipping = Slipping(come=taking)
-        kind.lock = cast("threading.Lock", slipping)
+        kind.lock = cast("Any", slipping)
         pool._tidy(spec, kind)
         slipping.may_have_it.set()
         taking.join(SECONDS)
