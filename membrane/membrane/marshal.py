@@ -4,7 +4,7 @@
     [HOME_ATTRIBUTE, handle, name]     a method of the receiver's own object
     [BUILTIN, name]                    a type that both sides have
     [OBJECT, handle, class, classes, facts]   an object of the sender; facts: [name, coroutine] of a
-        callable, or its hash
+        callable, [text, arguments] of an exception, or its hash
     [CLASS, class, classes]            a class of the sender
 
 `classes` are the descriptions of classes that the receiver may not know yet, bases first. They go
@@ -20,10 +20,10 @@ import types
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from membrane import descriptions
+from membrane import descriptions, remote_errors
 from membrane.builtin_types import BUILTINS_BY_NAME, NAMES_OF_BUILTINS
 from membrane.descriptions import ClassDescription
-from membrane.errors import ProtocolError, UnsupportedUse
+from membrane.errors import ProtocolError, RemoteError, UnsupportedUse
 from membrane.exports import LARGEST_HANDLE, Exports, Imports
 from membrane.forwarding import Bond, ForwardingType, bond_of, handle_of
 from membrane.methods import RemoteMethod
@@ -148,6 +148,10 @@ class Marshal:
             return [HOME_ATTRIBUTE, self._home(method.__self__), method.__name__]
         if isinstance(value, type):
             return self._export_class(value)
+        home = remote_errors.handle_at_home(value, self._bond)
+        if home is not None:
+            self.threads.travelling.kept.append(value)
+            return [HOME, home]
         return self._send_object(value, kind)
 
     def resolve(self, payload: object) -> object:
@@ -166,7 +170,7 @@ class Marshal:
                 local = self._class_of(kind, told)
                 number = checked_handle(handle)
                 return self._imports.adopt(
-                    number, lambda: make_instance(local, self._bond, number, facts)
+                    number, lambda: self._make_instance(local, number, facts)
                 )
             case [int() as tag, kind, told] if tag == CLASS:
                 return self._class_of(kind, told)
@@ -187,6 +191,11 @@ class Marshal:
     def class_handle(self, kind: type) -> int | None:
         """Give the other side's handle of a proxy class, if this link has met the class."""
         return self._class_handles.get(kind)
+
+    def _make_instance(self, local: type, handle: int, facts: object) -> object:
+        if issubclass(local, RemoteError):
+            return remote_errors.make_sent(local, facts, self._bond, handle)
+        return make_instance(local, self._bond, handle, facts)
 
     def _home(self, value: object) -> int:
         if isinstance(value, ForwardingType):
@@ -230,6 +239,8 @@ class Marshal:
             name = getattr(value, "__name__", None)
             function = getattr(value, "__func__", value)
             facts = [name if type(name) is str else "", descriptions.is_coroutine(function)]
+        elif isinstance(value, BaseException):
+            facts = remote_errors.facts_of(value)
         elif getattr(kind, "__hash__", None) not in (object.__hash__, None):
             facts = _hash_of(value)
         payload = [OBJECT, handle, class_handle, told, facts]
@@ -322,8 +333,8 @@ def make_instance(kind: type, bond: Bond, handle: int, facts: object) -> object:
     set_slot(proxy, "_membrane_shadowed", None)
     if type(facts) is int:
         set_slot(proxy, "_membrane_facts", facts)
-    elif isinstance(facts, list) and len(facts) == 2 and type(facts[0]) is str:
-        set_slot(proxy, "_membrane_facts", (facts[0], facts[1] is True))
+    elif isinstance(facts, list) and list(map(type, facts)) == [str, bool]:
+        set_slot(proxy, "_membrane_facts", (facts[0], facts[1]))
     else:
         set_slot(proxy, "_membrane_facts", None)
     return proxy

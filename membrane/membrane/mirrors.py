@@ -82,7 +82,9 @@ def _error_class(
     builtin = EXCEPTIONS[description.exception or "Exception"]
     below: tuple[type, ...] = tuple(base for base in bases if issubclass(base, RemoteError))
     if not below:
-        below = (RemoteError,) if builtin is Exception else (RemoteError, builtin)
+        below = (RemoteError,)
+    if not any(issubclass(base, builtin) for base in below):
+        below += (builtin,)
     made = cast(
         "type[RemoteError]",
         type(

@@ -16,6 +16,7 @@ from membrane.builtin_types import EXCEPTIONS
 from membrane.descriptions import full_name, nearest_exception
 from membrane.errors import ProtocolError, RemoteError
 from membrane.exports import Exports, Imports
+from membrane.extensions import NOT_PLAIN, PLAIN, encode_plain
 from membrane.policies import ATOMS
 
 HOME: Final = 0
@@ -43,9 +44,9 @@ def pack(
     """Describe an error that leaves this side; `tells_frames` says whether its traceback goes
     along.
     """
-    origin = getattr(error, "_membrane_origin", None)
-    if isinstance(error, RemoteError) and origin is not None and origin[0] is bond:
-        return [HOME, origin[1]], []
+    home = handle_at_home(error, bond)
+    if home is not None:
+        return [HOME, home], []
     kind = type(error)
     args = error.args
     values = list(args) if type(args) is tuple and ATOMS.issuperset(map(type, args)) else []
@@ -100,6 +101,39 @@ def unpack(payload: object, values: Sequence[object], bond: Tables) -> BaseExcep
                         error.add_note(note)
             return error
     raise ProtocolError("an error of an unknown form came in")
+
+
+def handle_at_home(error: object, bond: object) -> int | None:
+    """Give the handle of an error of the other side; None for anything else."""
+    origin = getattr(error, "_membrane_origin", None) if isinstance(error, RemoteError) else None
+    return cast("int", origin[1]) if origin is not None and origin[0] is bond else None
+
+
+def facts_of(error: BaseException) -> list[object]:
+    """Tell what an error says that travels as an object, raised by nobody: its text, and its
+    arguments where they are plain.
+    """
+    args = error.args
+    told = list(args) if type(args) is tuple and PLAIN.issuperset(map(type, args)) else []
+    try:
+        encode_plain(told)
+    except NOT_PLAIN:
+        told = []
+    return [_message(error), told]
+
+
+def make_sent(kind: type[RemoteError], facts: object, bond: object, handle: int) -> RemoteError:
+    """Build an error that came as an object: it can be raised, and goes home as the object that it
+    is. Raise ProtocolError for facts of another form.
+    """
+    match facts:
+        case [str() as message, list() as args]:
+            error = _make(kind, args)
+            error.remote_type = full_name(kind)
+            error.remote_message = message
+            error._membrane_origin = (bond, handle)  # type: ignore[attr-defined]
+            return error
+    raise ProtocolError("the facts of an error are a text and its arguments")
 
 
 class _Unwanted:
