@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
+import msgspec
 import pytest
 
+from membrane.child import run
 from membrane.errors import ChildLost, MembraneError
 from membrane.fittings import Fittings
-from membrane.frames import FREED
+from membrane.frames import CONFIGURE, FREED, REPLY, REQUEST
+from membrane.framing import FramedEnd
 from membrane.packets import pack
 from membrane.parent_link import ParentLink
 from membrane.service import Service, service
+from tests.contract.membrane.plain_fittings import fit_child
 from tests.contract.membrane.plain_sessions import SECONDS
+
+CONFIGURED = msgspec.msgpack.encode([REQUEST, 1, CONFIGURE, None, 0, "", None, 0, []])
 
 
 class SilentChild:
@@ -109,3 +117,36 @@ def test_a_child_that_ends_one_cancelled_call_after_another_has_time_for_each() 
     assert child.kills == 1
     assert not link.alive
     child.close()
+
+
+@pytest.mark.parametrize("is_waited_for", [True, False])
+def test_a_child_prepares_only_while_nobody_waits_for_it(is_waited_for: bool) -> None:
+    control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    lane, far_lane = socket.socketpair()
+    told, tell = os.pipe()
+    if is_waited_for:
+        FramedEnd(end=lane).write_frame(CONFIGURED)
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        lane.close()
+        run(
+            control=far_control,
+            lane=far_lane,
+            fit=fit_child,
+            isolation="process",
+            prepare=lambda _: os.write(tell, b"prepared"),
+        )
+    os.close(tell)
+    far_control.close()
+    far_lane.close()
+    with os.fdopen(told, "rb", buffering=0) as file, control, lane:
+        if not is_waited_for:
+            assert file.read(100) == b"prepared"
+            FramedEnd(end=lane).write_frame(CONFIGURED)
+        end = FramedEnd(end=lane)
+        end.ends_at = time.monotonic() + SECONDS
+        assert msgspec.msgpack.decode(end.read_frame())[:2] == [REPLY, 1]
+        control.close()
+        assert file.read(100) == b""
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
