@@ -65,3 +65,18 @@ def test_a_peer_that_is_not_there_is_told(
     notes: list[str] = []
     assert "extradite" not in present(notes)
     assert "EXTRADITE_PATH" in notes[-1]
+
+
+def test_who_is_slow_is_measured_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"direct": 0, "membrane": 9, "pipe": 1, "manager": 3}
+    ran: list[tuple[str, str]] = []
+
+    def run(lane: lanes.Lane, regime: str, *_: int) -> lanes.Answer:
+        ran.append((regime, lane._name))
+        return {"seconds": seconds[lane._name], "first": 1, "summary": 0, "said": ""}
+
+    monkeypatch.setattr(lanes.Lane, "run", run)
+    measure([*seconds], repetitions=3, turns=4, divisor=TINY, quick=True)
+    counted = {name: ran.count(("ping_single", name)) for name in seconds}
+    assert counted == {"direct": 12, "membrane": 12, "pipe": 12, "manager": 4 + 1 + 1}
+    assert [ran.count(("warm", name)) for name in ("membrane", "pipe", "manager")] == [3, 3, 2]
