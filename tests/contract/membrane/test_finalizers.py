@@ -267,3 +267,24 @@ def test_a_finalizer_on_the_thread_that_a_child_is_told_on_asks_nobody(shop: Any
     shop.apply(lambda: in_time(shop.ping))
     assert shop.name == "UnsupportedUse"
     assert asked == []
+
+
+@pytest.mark.parametrize("isolation", ["process"], indirect=True)
+def test_proxies_die_between_a_request_and_its_reply(shop: Any) -> None:
+    link = session_of(type(shop)).link()
+    kept = [shop.item(str(number)) for number in range(20)]
+    held = "len(object.__getattribute__(cb, '_membrane_bond').exports)"
+    before = shop.see(held, cb=print)
+    lane = link._free[-1]
+    receive = lane._receive
+
+    def receive_and_collect(*rest: Any) -> int:
+        kept.clear()
+        gc.collect()
+        return receive(*rest)
+
+    lane._receive = receive_and_collect  # type: ignore[assignment]
+    assert shop.echo("sent") == "sent"
+    assert not kept
+    assert shop.see(held, cb=print) == before - 20
+    assert shop.add(1) == 3
