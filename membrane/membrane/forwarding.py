@@ -43,7 +43,7 @@ class Bond(Protocol):
         """Say whether this thread reads a frame just now, and so cannot ask the other side."""
 
 
-_REFUSED = f"{AccessRefused.__module__}.{AccessRefused.__qualname__}"
+REFUSED = f"{AccessRefused.__module__}.{AccessRefused.__qualname__}"
 
 
 def refuse_copying(*_: object) -> object:
@@ -76,10 +76,12 @@ class Forwarding(metaclass=ForwardingType):
         "_membrane_shadowed",
     )
 
-    _membrane_bond: Bond
-    _membrane_facts: tuple[str, bool] | int | None
-    _membrane_handle: int
-    _membrane_shadowed: set[str] | None
+    # Nothing for libraries that look at the annotations of classes below this one.
+    if TYPE_CHECKING:
+        _membrane_bond: Bond
+        _membrane_facts: tuple[str, bool] | int | None
+        _membrane_handle: int
+        _membrane_shadowed: set[str] | None
 
     def __getattr__(self, name: str) -> object:
         bond = bond_of(self)
@@ -318,7 +320,7 @@ def _text_of(value: Forwarding, name: str) -> str:
         return cast("str", operate(value, name))
     except (ChildLost, RemoteError) as fault:
         # Debuggers and logs print what is left of an object: they must not fail on it.
-        if isinstance(fault, RemoteError) and fault.remote_type != _REFUSED:
+        if isinstance(fault, RemoteError) and fault.remote_type != REFUSED:
             raise
         state = "lost" if isinstance(fault, ChildLost) else "remote"
         return f"<{state} object of {type(value).__module__}.{type(value).__qualname__}>"

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, cast
 
 from membrane.bonds import Link, LinkBond
 from membrane.builtin_types import BUILTINS_BY_NAME
+from membrane.calls import CallOptions
 from membrane.descriptions import ClassDescription
-from membrane.errors import ProtocolError
+from membrane.errors import ProtocolError, RemoteError
+from membrane.forwarding import REFUSED
+from membrane.frames import GET
 from membrane.mirrors import mirror_class
 from membrane.operations import Operations
 from membrane.policies import Policies, checked_policy
 from membrane.rehearsing import rehearse
+from membrane.remote_errors import missing
 
 if TYPE_CHECKING:
     from membrane.fittings import Fittings
@@ -24,6 +28,25 @@ class GuestBond(LinkBond):
     def __init__(self, *, link: Link, policies: Policies, numeric: bool) -> None:
         super().__init__(link=link, policies=policies, numeric=numeric)
         self.serve = Operations(bond=self).serve
+
+    def request(
+        self,
+        op: int,
+        target: int,
+        name: str,
+        extra: object,
+        values: Sequence[object],
+        options: CallOptions | None = None,
+    ) -> tuple[object, list[object]]:
+        """Ask the caller; an attribute that it refuses is missing here, as libraries that look for
+        one expect.
+        """
+        try:
+            return super().request(op, target, name, extra, values, options)
+        except RemoteError as fault:
+            if op != GET or fault.remote_type != REFUSED:
+                raise
+            raise missing(fault) from None
 
     def make_class(self, description: ClassDescription, bases: tuple[type, ...]) -> type:
         """Build the mirror of a class of the caller."""

@@ -55,7 +55,11 @@ class Mirror(Forwarding, metaclass=MirrorType):
     """An object of the caller, as the child sees it."""
 
     __slots__ = ()
-    _membrane_class: tuple[LinkBond, int] | None = None
+    # Nothing for libraries that look at the annotations of classes below this one.
+    if TYPE_CHECKING:
+        _membrane_class: tuple[LinkBond, int] | None
+    else:
+        _membrane_class = None
 
 
 def mirror_class(description: ClassDescription, bases: tuple[type, ...], *, bond: LinkBond) -> type:

@@ -136,6 +136,15 @@ def make_sent(kind: type[RemoteError], facts: object, bond: object, handle: int)
     raise ProtocolError("the facts of an error are a text and its arguments")
 
 
+def missing(refusal: RemoteError) -> RemoteError:
+    """Make a refusal an attribute that is not there; it goes home as itself."""
+    made = error_class("AttributeError")(*refusal.args)
+    made.__dict__.update(vars(refusal))
+    # Its handle is released when it dies.
+    made._membrane_refusal = refusal  # type: ignore[attr-defined]
+    return made
+
+
 class _Unwanted:
     """Stands for an error that nobody keeps: its handle is released with the next frame."""
 

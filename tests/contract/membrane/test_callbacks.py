@@ -249,6 +249,8 @@ def test_the_callers_classes_are_real_types_there(shop: Any) -> None:
         "Parent.__module__.endswith('test_callbacks')",
         "repr(Parent).startswith('<class ')",
         "Point.__annotations__ == {'x': 'int', 'y': 'int'}",
+        "__import__('typing').get_type_hints(Point) == {'x': int, 'y': int}",
+        "__import__('typing').get_type_hints(Heir) == {}",
         "[f.name for f in __import__('dataclasses').fields(Point)] == ['x', 'y']",
         "__import__('dataclasses').is_dataclass(Point)",
         "not hasattr(Parent, '_no_such_thing')",

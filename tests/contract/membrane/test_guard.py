@@ -193,3 +193,32 @@ def test_nothing_of_the_child_is_unpickled(isolate: Isolate) -> None:
     bomb = shop.run(code)
     assert type(bomb).__name__ == "Bomb"
     assert "pickle.find_class" not in seen
+
+
+LOOKS = (
+    "not hasattr(passed, '__wrapped__') and not hasattr(passed, 'secret')",
+    "getattr(passed, '__globals__', None) is None",
+    "not inspect.iscoroutinefunction(passed) and not asyncio.iscoroutinefunction(passed)",
+    "str(inspect.signature(callback)).startswith('(*args')",
+    "functools.wraps(callback)(lambda: 3)() == 3",
+    "functools.lru_cache(callback)(4) == functools.partial(callback, 4)() == 5",
+)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_is_refused_is_missing_to_who_looks_for_it(isolate: Isolate, look: str) -> None:
+    shop = isolate("Shop")()
+    code = f"import asyncio, functools, inspect\nresult = {look}"
+    passed: dict[str, Any] = {"passed": Account(), "callback": lambda number: number + 1}
+    assert shop.run(code, **passed) is True
+
+
+def test_a_read_that_is_refused_comes_home_as_the_refusal(isolate: Isolate) -> None:
+    shop = isolate("Shop")()
+    with pytest.raises(membrane.AccessRefused) as raised:
+        shop.see("passed.secret", passed=Account())
+    assert (raised.value.operation, raised.value.name) == ("read", "secret")
+    code = (
+        "try:\n    passed.secret\nexcept AttributeError as error:\n    result = error.remote_type"
+    )
+    assert shop.run(code, passed=Account()) == "membrane.errors.AccessRefused"
