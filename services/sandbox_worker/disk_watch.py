@@ -80,7 +80,7 @@ class DiskWatch:
         tree = await self._trees.find(sandbox.workspace_id)
         most = sandbox.limits.disk_bytes
         if tree.layers is not None:
-            return await self._measure(tree.layers.upper, most) > most
+            return await self._measure(Path(tree.layers.upper), most) > most
         # A tree without layers: what it held when it was seen first is not the sandbox's.
         found = self._found.get(sandbox.sandbox_id)
         if found is None:

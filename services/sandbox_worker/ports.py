@@ -34,9 +34,9 @@ from sandbox_worker.sandbox import (
 class Layers:
     """An overlay: the frozen `lower` directories, topmost first, and the workspace's own two."""
 
-    lower: tuple[Path, ...]
-    upper: Path
-    work: Path
+    lower: tuple[str, ...]
+    upper: str
+    work: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Tree:
 
     path: Path
     layers: Layers | None = None
-    stores: tuple[Path, ...] = ()
+    stores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class HostTrees:
 
 
 def _find(host_root: str, workspace_id: str) -> Tree | None:
-    # Strings: joined as paths they take as long as all the rest (a create waits for this).
+    # Strings: as paths they take as long as all the rest (a create waits for this).
     path = f"{host_root}/trees/{workspace_id}"
     try:
         if not stat.S_ISDIR(os.lstat(path).st_mode):
@@ -41,13 +41,21 @@ def _find(host_root: str, workspace_id: str) -> Tree | None:
         return None
     place = f"{host_root}/layers/{workspace_id}"
     try:
-        with open(f"{place}/mount.json", "rb", buffering=0) as file:
-            note = json.loads(file.readall())
-        lower = tuple(Path(each) for each in note["lower"])
-        stores = tuple(Path(each) for each in note.get("stores", ()))
+        note = json.loads(_content(f"{place}/mount.json"))
+        # TypeError for what is no string.
+        lower = tuple(map(os.fspath, note["lower"]))
+        stores = tuple(map(os.fspath, note.get("stores", ())))
     except FileNotFoundError:
         return Tree(Path(path))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    layers = Layers(lower, Path(f"{place}/upper"), Path(f"{place}/work")) if lower else None
+    layers = Layers(lower, f"{place}/upper", f"{place}/work") if lower else None
     return Tree(Path(path), layers, stores)
+
+
+def _content(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)

@@ -104,7 +104,7 @@ def mount(kind: str, target: str, attributes: int, options: str = "") -> None:
     _check(mounted, f"mount {kind}")
 
 
-def bind(source: str, target: str) -> None:
+def bind(source: str | bytes, target: str | bytes) -> None:
     """Show a file or tree at a second place too, with the attributes of its mounts (mount(2),
     MS_BIND).
     """
@@ -113,7 +113,7 @@ def bind(source: str, target: str) -> None:
     _check(bound, "mount bind")
 
 
-def change_mount(target: str, attributes: int) -> None:
+def change_mount(target: str | bytes, attributes: int) -> None:
     """Set the attributes of one mount (mount(2), MS_REMOUNT with MS_BIND)."""
     flags = ctypes.c_ulong(_MS_REMOUNT | _MS_BIND | attributes)
     _check(_libc.mount(None, os.fsencode(target), None, flags, None), "remount")
@@ -157,7 +157,7 @@ def empty_tmpfs() -> int:
         os.close(opened)
 
 
-def clone_mount(path: str, *, directory: int = _AT_FDCWD) -> int:
+def clone_mount(path: str | bytes, *, directory: int = _AT_FDCWD) -> int:
     """Return a second view of a file or tree, mounted nowhere; the last part of `path` may be no
     symlink (open_tree(2)).
     """
@@ -176,7 +176,7 @@ def set_mount(mount: int, attributes: int, users: int = -1) -> None:
     system_call("mount_setattr", _MOUNT_SETATTR, mount, b"", flags, given, len(given))
 
 
-def attach_mount(mount: int, path: str) -> None:
+def attach_mount(mount: int, path: str | bytes) -> None:
     """Mount what empty_tmpfs or clone_mount returned (move_mount(2))."""
     system_call("move_mount", _MOVE_MOUNT, mount, b"", _AT_FDCWD, os.fsencode(path), 4)
 

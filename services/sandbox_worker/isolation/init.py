@@ -2,8 +2,8 @@
 ends.
 
 Runs in a process forked from the spawner: single-threaded, standard library only, no secrets in its
-memory. Packets in: take, hold, bind, start, signal, expire, connect, listen, files, release.
-Packets out: ready, taken, untaken, held, stale, bound, unbound, started, unstarted, exit,
+memory. Packets in: expect, take, hold, bind, start, signal, expire, connect, listen, files,
+release. Packets out: ready, taken, untaken, held, stale, bound, unbound, started, unstarted, exit,
 connected, refused, listening, unheard, agent, agentless.
 """
 
@@ -62,6 +62,8 @@ class Init:
         self._loopback = Loopback(poll=self._poll, connected=self._connected, refused=self._refused)
         self._fence = (0, 0)
         self._ends_at: float | None = None
+        self._expected: dict[str, list[bytes]] = {}
+        self._unready: OSError | None = OSError(errno.EINVAL, "nothing is expected")
         self._leaving = False
 
     def run(self) -> NoReturn:
@@ -121,8 +123,10 @@ class Init:
             return
         fields, descriptors = packet
         match fields[0]:
+            case b"expect":
+                self._expect(fields[1:])
             case b"take":
-                self._take(fields[1], fields[2:], descriptors)
+                self._take(fields[1], descriptors)
             case b"hold":
                 self._hold(fields[1], int(fields[2]), int(fields[3]), float(fields[4]))
             case b"bind":
@@ -142,15 +146,26 @@ class Init:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def _take(self, request: bytes, fields: list[bytes], descriptors: list[int]) -> None:
-        """Become a sandbox: bring in the workspace that may be named, then keep to the limits and
-        to the lease of who holds it.
+    def _expect(self, fields: list[bytes]) -> None:
+        """Hear what the next take is about, and do what of it needs no descriptors."""
+        self._expected, self._unready = _named(fields), None
+        try:
+            for most in self._expected.get("files", ()):
+                self._tier.hold_files(int(most))
+            if "target" in self._expected:
+                self._tier.expect(self._expected)
+        except OSError as error:
+            self._unready = error
+
+    def _take(self, request: bytes, descriptors: list[int]) -> None:
+        """Become a sandbox: bring in the workspace that may be expected, then keep to the limits
+        and to the lease of who holds it.
         """
-        named = _named(fields)
+        named = self._expected
         step = b"limits"
         try:
-            for most in named.get("files", ()):
-                self._tier.hold_files(int(most))
+            if self._unready is not None:
+                raise self._unready
             step = b"workspace"
             if "target" in named:
                 self._tier.bind(named, descriptors)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from chassis.packet_link import LinkClosed, PacketLink, close_all
-from chassis.packets import number
+from chassis.packets import number, pack
 from sandbox_worker.errors import (
     FenceStale,
     IsolationFailed,
@@ -29,6 +29,7 @@ from sandbox_worker.isolation.cgroups import Cgroup
 from sandbox_worker.isolation.held_limits import HeldLimits
 from sandbox_worker.isolation.init_program import InitProgram, program_end
 from sandbox_worker.isolation.lending import Lender, bound, fields_of
+from sandbox_worker.isolation.mount_order import Bound
 from sandbox_worker.isolation.pipes import Pipes
 from sandbox_worker.isolation.proxy_variables import proxy_variables
 from sandbox_worker.isolation.start_errors import is_given_back, start_error
@@ -44,6 +45,23 @@ stop it, in a namespace of its own too: until it executes, a vforked program hol
 _BRIEFLY = 0.05
 
 Answer = tuple[list[bytes], list[int]]
+
+
+def announce(
+    link: socket.socket, held: HeldLimits, workspace: Tree | None, hold: Hold | None
+) -> None:
+    """Tell an init what it is to become and who holds it, before its enclosure is made: while that
+    is done here, and the workspace opened, it wakes and gets ready. `take` tells what went wrong.
+    """
+    fields = [b"limit=" + each for each in held.fields]
+    if held.file_bytes:
+        fields.append(b"files=" + number(held.file_bytes))
+    if hold is not None:
+        fields.append(b"hold=" + b" ".join(_held(hold)))
+    if workspace is not None:
+        fields += fields_of(bound(workspace))
+    with suppress(OSError):
+        link.send(pack(b"expect", *fields))
 
 
 class InitEnded(Exception):
@@ -99,21 +117,17 @@ class InitEnclosure:
     def walls(self) -> Sequence[Wall]:
         return self._walls
 
-    async def take(
-        self, held: HeldLimits, workspace: Tree | None = None, hold: Hold | None = None
-    ) -> None:
-        """Make the init this sandbox; a workspace comes with it, and who holds it. Its cgroup is
-        limited meanwhile.
+    async def take(self, held: HeldLimits, workspace: Tree | None = None) -> None:
+        """Make the init this sandbox, as `announce` has told it. Its cgroup is limited meanwhile.
 
         Raises InitEnded, IsolationFailed and WorkspaceNotMounted.
         """
-        fields = [b"limit=" + each for each in held.fields]
-        if held.file_bytes:
-            fields.append(b"files=" + number(held.file_bytes))
-        if hold is not None:
-            fields.append(b"hold=" + b" ".join(_held(hold)))
         try:
-            request = await self._put(b"take", fields, workspace)
+            request = self._expect(b"r%d" % next(self._requests))
+            if workspace is None:
+                await self._request(request, b"take", request)
+            else:
+                await self._put(bound(workspace), request, b"take", request)
             self._limit(request, held.asked)
             answer = (await self._answer(request))[0]
         except SandboxLost:
@@ -288,29 +302,28 @@ class InitEnclosure:
         """Send a request, with what a workspace needs, and return the answer; raises SandboxLost
         and WorkspaceNotMounted.
         """
-        return (await self._answer(await self._put(verb, fields, workspace)))[0]
-
-    async def _put(self, verb: bytes, fields: Sequence[bytes], workspace: Tree | None) -> bytes:
-        """Send such a request; returns its name, by which `_answer` waits."""
         request = self._expect(b"r%d" % next(self._requests))
         if workspace is None:
             await self._request(request, verb, request, *fields)
         else:
             named = bound(workspace)
-            try:
-                lent = await self._lend(named)
-            except OSError as error:
-                self._answers.pop(request, None)
-                if self._gone.is_set():
-                    # Not the workspace's fault: nobody was left to map its files.
-                    raise SandboxLost(self._sandbox_id) from None
-                raise WorkspaceNotMounted(error.strerror or "it cannot be opened") from error
-            try:
-                named_by = fields_of(named)
-                await self._request(request, verb, request, *fields, *named_by, descriptors=lent)
-            finally:
-                close_all(lent)
-        return request
+            await self._put(named, request, verb, request, *fields, *fields_of(named))
+        return (await self._answer(request))[0]
+
+    async def _put(self, named: Bound, request: bytes, *fields: bytes) -> None:
+        """Send a request with the descriptors of a workspace."""
+        try:
+            lent = await self._lend(named)
+        except OSError as error:
+            self._answers.pop(request, None)
+            if self._gone.is_set():
+                # Not the workspace's fault: nobody was left to map its files.
+                raise SandboxLost(self._sandbox_id) from None
+            raise WorkspaceNotMounted(error.strerror or "it cannot be opened") from error
+        try:
+            await self._request(request, *fields, descriptors=lent)
+        finally:
+            close_all(lent)
 
     def _limit(self, request: bytes, limits: Limits) -> None:
         try:

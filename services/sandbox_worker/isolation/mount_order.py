@@ -16,24 +16,24 @@ Bound = Mapping[str, Sequence[bytes]]
 _OWN = NO_SETUID | NO_DEVICES
 
 
-def mounts_of(workspace: Bound) -> list[tuple[str, int]]:
+def mounts_of(workspace: Bound) -> list[tuple[bytes, int]]:
     """Return each directory with the attributes of its mount: the frozen layers and what holds the
     workspace's own two, or its plain directory; then the stores that its git borrows from.
     """
-    found: list[tuple[str, int]] = []
+    found: list[tuple[bytes, int]] = []
     if "lower" in workspace:
-        found = [(os.fsdecode(each), _OWN | READ_ONLY) for each in workspace["lower"]]
+        found = [(each, _OWN | READ_ONLY) for each in workspace["lower"]]
         # Both have to lie in one mount.
         found.append((own_layers(workspace), _OWN))
     else:
-        found.append((os.fsdecode(workspace["target"][0]), _OWN))
+        found.append((workspace["target"][0], _OWN))
     shut = _OWN | READ_ONLY | NO_PROGRAMS
-    found.extend((os.fsdecode(each), shut) for each in workspace.get("store", ()))
+    found.extend((each, shut) for each in workspace.get("store", ()))
     return found
 
 
-def own_layers(workspace: Bound) -> str:
+def own_layers(workspace: Bound) -> bytes:
     """Return the directory that holds the workspace's upper and work directories."""
-    upper, work = os.fsdecode(workspace["upper"][0]), os.fsdecode(workspace["work"][0])
-    above = upper.rpartition("/")[0]
-    return above if work.rpartition("/")[0] == above else os.path.commonpath([upper, work])
+    upper, work = workspace["upper"][0], workspace["work"][0]
+    above = upper.rpartition(b"/")[0]
+    return above if work.rpartition(b"/")[0] == above else os.path.commonpath([upper, work])

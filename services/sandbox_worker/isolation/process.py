@@ -22,7 +22,7 @@ from typing import Self
 from sandbox_worker.errors import IsolationFailed
 from sandbox_worker.isolation.cgroups import Cgroup, Cgroups
 from sandbox_worker.isolation.held_limits import hold_limits
-from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded
+from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded, announce
 from sandbox_worker.isolation.lending import lend_nothing
 from sandbox_worker.isolation.spawner_process import SpawnerProcess
 from sandbox_worker.isolation.strays import kill_strays
@@ -99,7 +99,10 @@ class ProcessIsolation:
         except BaseException:
             await self._clear(private)
             raise
+        # The kernel counts a user's processes, not a sandbox's, and not at all for root.
+        held = hold_limits(limits, group, counts_processes=os.geteuid() != 0)
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        announce(near, held, workspace, hold)
         enclosure = InitEnclosure(
             sandbox_id=sandbox_id,
             link=near,
@@ -116,9 +119,7 @@ class ProcessIsolation:
             async with asyncio.timeout(_CREATE_SECONDS):
                 with far:
                     await self._create(sandbox_id, far, group)
-                # The kernel counts a user's processes, not a sandbox's, and not at all for root.
-                held = hold_limits(limits, group, counts_processes=os.geteuid() != 0)
-                await enclosure.take(held, workspace, hold)
+                await enclosure.take(held, workspace)
         except (TimeoutError, InitEnded, OSError) as error:
             await enclosure.destroy()
             raise IsolationFailed(_why(error)) from None

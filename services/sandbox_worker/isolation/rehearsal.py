@@ -14,7 +14,7 @@ import socket
 
 from chassis.packets import DESCRIPTORS, pack
 from fairlead_walls import kernel_calls
-from sandbox_worker.isolation.binding import bind_workspace
+from sandbox_worker.isolation.binding import bind_workspace, make_places
 from sandbox_worker.isolation.init import Init
 
 TYPE_CHECKING = False
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from sandbox_worker.isolation.mount_order import Bound
 
 _PLACE = "/tmp/.rehearsal"  # noqa: S108 - the sandbox's own
-_TAKE = (b"take", b"r", b"target=/w", b"upper=/l/u", b"work=/l/w", b"lower=/0", b"store=/s")
+_EXPECT = (b"expect", b"target=/w", b"upper=/l/u", b"work=/l/w", b"lower=/0", b"store=/s")
 _START = (b"start", b"e", b"/", b"", b"/tmp", b"", b"1", os.path.basename(_PLACE).encode())
+_TAKE = (b"take", b"r")
 _LAYERS = 3
-"""Of the workspace in _TAKE."""
+"""Of the workspace in _EXPECT."""
 
 
 class _Stage:
@@ -39,6 +40,9 @@ class _Stage:
     def enter(self, keep: set[int]) -> None: ...
 
     def hold_files(self, most: int) -> None: ...
+
+    def expect(self, workspace: Bound) -> None:
+        make_places(workspace)
 
     def bind(self, workspace: Bound, descriptors: list[int]) -> None:
         with contextlib.suppress(OSError):
@@ -61,11 +65,11 @@ def rehearse() -> None:
     try:
         with near, far:
             init = Init(link=near, tier=_Stage())
-            for packet, descriptors in ((_TAKE, _LAYERS), (_START, DESCRIPTORS)):
-                socket.send_fds(far, [pack(*packet)], [opened] * descriptors)
+            for packet, count in ((_EXPECT, 0), (_TAKE, _LAYERS), (_START, DESCRIPTORS)):
+                socket.send_fds(far, [pack(*packet)], [opened] * count)
                 init.serve()
     finally:
         os.close(opened)
         os.unlink(_PLACE)
-        for left in ("/.layers/0", "/.layers"):
+        for left in ("/.layers/nothing", "/.layers/0", "/.layers/1", "/.layers", "/s"):
             os.rmdir(left)

@@ -34,6 +34,10 @@ class Tier(Protocol):
         """Bound the sandbox's own files outside the workspace, in bytes; raises OSError."""
         ...
 
+    def expect(self, workspace: Bound) -> None:
+        """Get ready for `bind` before there are descriptors; raises OSError."""
+        ...
+
     def bind(self, workspace: Bound, descriptors: list[int]) -> None:
         """Bring the workspace in; again is harmless, another one is EBUSY. Raises OSError."""
         ...
@@ -70,6 +74,9 @@ class ProcessTier:
 
     def hold_files(self, most: int) -> None:
         """Its files are on the host's disk, which knows no sandbox."""
+
+    def expect(self, workspace: Bound) -> None:
+        """It mounts over a directory that is there."""
 
     def bind(self, workspace: Bound, descriptors: list[int]) -> None:
         (target,) = workspace["target"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -17,7 +18,7 @@ from sandbox_worker.isolation.cgroups import Cgroups
 from sandbox_worker.isolation.generation import Generation
 from sandbox_worker.isolation.held_limits import HeldLimits, hold_limits
 from sandbox_worker.isolation.host_users import HostUsers
-from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded
+from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded, announce
 from sandbox_worker.isolation.wall_survey import walls_of
 from sandbox_worker.isolation.walled_init import WalledInit
 from sandbox_worker.isolation.zygotes import Zygotes
@@ -106,10 +107,12 @@ class WalledIsolation:
                         if init.fault:
                             raise IsolationFailed(init.fault)
                         continue
-                    enclosure = self._enclosure(sandbox_id, init, own_network=own)
+                    held = self._divided(init, limits)
+                    link = init.give()
+                    announce(link, held, workspace, hold)
+                    enclosure = self._enclosure(sandbox_id, init, link, own_network=own)
                     try:
-                        held = self._divided(init, limits)
-                        await enclosure.take(held, workspace, hold)
+                        await enclosure.take(held, workspace)
                     except InitEnded:
                         await enclosure.destroy()
                         if init.fault:
@@ -138,10 +141,12 @@ class WalledIsolation:
             changed=changed,
         )
 
-    def _enclosure(self, sandbox_id: str, init: WalledInit, *, own_network: bool) -> InitEnclosure:
+    def _enclosure(
+        self, sandbox_id: str, init: WalledInit, link: socket.socket, *, own_network: bool
+    ) -> InitEnclosure:
         enclosure = InitEnclosure(
             sandbox_id=sandbox_id,
-            link=init.give(),
+            link=link,
             walls=self.walls if own_network else [_on_host(wall) for wall in self.walls],
             environment=self._environment(sandbox_id),
             home=_HOME,

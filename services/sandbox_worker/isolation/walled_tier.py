@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Sequence
 
 from fairlead_walls.raising import Walls
-from sandbox_worker.isolation.binding import bind_workspace
+from sandbox_worker.isolation.binding import bind_workspace, make_places
 from sandbox_worker.isolation.cgroup_join import join
 from sandbox_worker.isolation.mount_order import Bound
 
@@ -31,6 +31,7 @@ class WalledTier:
         self._walls = walls
         self._doors = doors
         self._admission = admission
+        self._expected: Bound | None = None
         self._bound = b""
         self._sealed = False
 
@@ -45,12 +46,18 @@ class WalledTier:
     def hold_files(self, most: int) -> None:
         self._walls.hold_files(most)
 
+    def expect(self, workspace: Bound) -> None:
+        make_places(workspace)
+        self._expected = workspace
+
     def bind(self, workspace: Bound, descriptors: list[int]) -> None:
         (target,) = workspace["target"]
         if self._bound == target:
             return
         if self._bound or self._sealed:
             raise OSError(errno.EBUSY, "sealed")
+        if workspace is not self._expected:
+            make_places(workspace)
         bind_workspace(workspace, descriptors, self._walls.host)
         self._bound = target
 

@@ -106,7 +106,8 @@ async def test_a_program_sees_the_layers_and_writes_to_the_upper_one(
     assert (delta / "two").read_text() == "new"
     assert os.listdir(tree.path) == []
     assert tree.layers is not None
-    assert (tree.layers.upper / "two").read_text() == "changed\n"
+    upper = Path(tree.layers.upper)
+    assert (upper / "two").read_text() == "changed\n"
     await enclosure.destroy()
 
 

@@ -71,7 +71,7 @@ async def test_git_works_inside_and_the_provisioner_outside(
     made, path = await room.make("k", client.source(), "fix", overlay=overlay)
     assert made.rung is (Rung.OVERLAY if overlay else Rung.CHECKOUT)
     tree = await tree_of(room, made.workspace_id)
-    assert tree.stores == (room.layout.store(made.key) / "objects",)
+    assert tree.stores == (str(room.layout.store(made.key) / "objects"),)
     enclosure = await enclosed(isolation, tree)
     assert await run(enclosure, "pwd; git status --porcelain; git log --format=%s | wc -l") == (
         "/workspace\n1\n"
@@ -85,9 +85,9 @@ async def test_git_works_inside_and_the_provisioner_outside(
     )
     assert await room.provisioner.count_changes(made) == 3
     assert await run(enclosure, f"git add -A; {_COMMIT} -m two; git status --porcelain") == ""
-    top = tree.layers.upper if tree.layers else path
+    top = Path(tree.layers.upper) if tree.layers else path
     assert {each.lstat().st_uid for each in top.rglob("*")} == {os.geteuid()}
-    for store in tree.stores:
+    for store in map(Path, tree.stores):
         assert "x" in await run(enclosure, f"touch {store}/x; rm -rf {store}/pack; test -d "
                                 f"{store}/pack && echo x")  # fmt: skip
         assert not (store / "x").exists()
@@ -99,6 +99,10 @@ async def test_git_works_inside_and_the_provisioner_outside(
     assert not (room.layout.layers / made.workspace_id).exists()
 
 
+def changes(top: str) -> dict[Path, int]:
+    return {each: each.lstat().st_ctime_ns for each in Path(top).rglob("*")}
+
+
 async def test_the_frozen_layers_cannot_be_written(
     room: ProvisionerRoom, client: GitClient, isolation: WalledIsolation
 ) -> None:
@@ -106,11 +110,11 @@ async def test_the_frozen_layers_cannot_be_written(
     made, _ = await room.make("k", client.source(), overlay=True)
     tree = await tree_of(room, made.workspace_id)
     assert tree.layers is not None
-    before = [(each, each.lstat().st_ctime_ns) for each in tree.layers.lower[0].rglob("*")]
+    before = changes(tree.layers.lower[0])
     enclosure = await enclosed(isolation, tree)
     await run(enclosure, "chmod -R a+w . ; echo x >> kept; rm -rf sub .git/objects; ls /.layers")
     await enclosure.destroy()
-    assert [(each, each.lstat().st_ctime_ns) for each, _ in before] == before
+    assert changes(tree.layers.lower[0]) == before
 
 
 async def test_a_store_of_one_project_does_not_show_another(
@@ -120,7 +124,7 @@ async def test_a_store_of_one_project_does_not_show_another(
     made, _ = await room.make("k", client.source(), overlay=True)
     enclosure = await enclosed(isolation, await tree_of(room, made.workspace_id))
     (store,) = (await tree_of(room, made.workspace_id)).stores
-    assert await run(enclosure, f"ls -A {store.parent}") == "objects\n"
+    assert await run(enclosure, f"ls -A {Path(store).parent}") == "objects\n"
     assert await run(enclosure, f"ls -A {room.layout.host_root}") == "workspaces\n"
     assert await run(enclosure, f"ls -A {tmp_path}") == "host\n"
     await enclosure.destroy()
@@ -145,7 +149,7 @@ async def test_a_fork_of_what_a_walled_sandbox_wrote(
     )
     await enclosure.destroy()
     tree = await tree_of(room, forked.workspace_id)
-    assert tree.stores == (room.layout.store(made.key) / "objects",)
+    assert tree.stores == (str(room.layout.store(made.key) / "objects"),)
     other = await enclosed(isolation, tree)
     assert await run(other, "cat private/file; git status --porcelain") == (
         "mine\n D removed\n?? private/\n"
@@ -163,7 +167,7 @@ async def test_what_a_sandbox_has_shut_is_counted_and_removed(
     enclosure = await enclosed(isolation, tree)
     fill = "mkdir -p shut/below; head -c 300000 /dev/urandom > shut/below/big; chmod 0 shut/below"
     assert await run(enclosure, f"{fill}; chmod 0 shut; chmod 0 .") == ""
-    top = tree.layers.upper if tree.layers else path
+    top = Path(tree.layers.upper) if tree.layers else path
     assert measure(top, 1 << 62) > 300_000
     await enclosure.destroy()
     await room.trees.discard(made.workspace_id)

@@ -111,7 +111,7 @@ async def test_a_sandbox_that_writes_too_much_ends(tmp_path: Path, layered: bool
     upper = tmp_path / "upper"
     upper.mkdir()
     (upper / "checked-out").write_bytes(os.urandom(_MIB // 2))
-    layers = Layers(lower=(tmp_path,), upper=upper, work=tmp_path / "work")
+    layers = Layers(lower=(str(tmp_path),), upper=str(upper), work=str(tmp_path / "work"))
     tree = Tree(tmp_path / "empty", layers) if layered else Tree(upper)
     bench = Bench(tree)
     with ThreadPoolExecutor(1) as files:
