@@ -17,6 +17,14 @@ from benchmarks.workspaces.repositories import make_large_repository
 from workspace_provisioner.workspaces import Workspace
 
 FILES = 50 if QUICK else 200
+NOTES = (
+    "bwrap has the same namespaces, private root, bound tree and call filter; not Landlock, "
+    "cgroups, a host uid of its own and the overlay",
+    "what bounds a forked create: the clone of the zygote (a quarter of it), 350 pages that the "
+    "clone copies or maps (a sixth), and the Python of worker, zygote and init in cold caches",
+    "what bounds a pooled one: to wake the init and then the worker (a fifth of it), and to mount "
+    "the overlay (another); what bounds pooled_vs_bwrap: to execute `true` (posix_spawn_p50_ms)",
+)
 
 
 async def over_grpc(
@@ -90,6 +98,7 @@ async def measure(recording: Recording, directory: Path) -> None:
             recording.notes.append("what went over gRPC ran in sandboxes without walls")
         await over_grpc(recording, directory, workspaces, isolation)
         recording.notes.append(f"rungs of the workspaces: {', '.join(sorted(host.rungs))}")
+        recording.notes.extend(NOTES)
 
 
 def main() -> None:

@@ -8,10 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from fairlead_walls.call_list import compile_call_list
 
 _ROOT = Path(__file__).resolve().parents[2]
 _TRUE = shutil.which("true") or "/bin/true"
@@ -46,9 +49,10 @@ def multiprocessed(method: str) -> Iterator[Callable[[], float]]:
         asked.close()
 
 
-def bubblewrapped(program: str, workspace: Path) -> Callable[[], float]:
-    """Return what times `bwrap` with the same namespaces, private root and bound tree running
-    `true`, until it is reaped; it sets neither Landlock nor cgroups nor a call filter.
+def bubblewrapped(program: str, workspace: Path, calls: int) -> Callable[[], float]:
+    """Return what times `bwrap` with the same namespaces, private root, bound tree and call filter,
+    of which `calls` is an inherited descriptor, running `true`, until it is reaped; it has no
+    Landlock, cgroups and host uid of its own, and mounts no overlay.
     """
     bound = [
         part
@@ -63,15 +67,25 @@ def bubblewrapped(program: str, workspace: Path) -> Callable[[], float]:
         *bound,
         *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/home/sandbox"),  # noqa: S108
         *("--bind", str(workspace), "/workspace", "--chdir", "/workspace"),
+        *("--seccomp", str(calls)),
         *("--", _TRUE),
     ]
-    return lambda: _spawned(words)
+
+    def timed() -> float:
+        os.lseek(calls, 0, os.SEEK_SET)
+        return _spawned(words)
+
+    return timed
 
 
 @contextmanager
 def opened_peers(workspace: Path, notes: list[str]) -> Iterator[Mapping[str, Callable[[], float]]]:
     """Yield what can be timed here, by the name of its figure; a note says what cannot."""
-    with multiprocessed("spawn") as spawn, multiprocessed("forkserver") as forkserver:
+    with (
+        multiprocessed("spawn") as spawn,
+        multiprocessed("forkserver") as forkserver,
+        tempfile.TemporaryFile(buffering=0) as calls,
+    ):
         peers: dict[str, Callable[[], float]] = {
             "posix_spawn_p50_ms": bare,
             "multiprocessing_spawn_p50_ms": spawn,
@@ -81,12 +95,14 @@ def opened_peers(workspace: Path, notes: list[str]) -> Iterator[Mapping[str, Cal
         if program is None:
             notes.append("bwrap is not installed here: `make bench-peers`")
         else:
-            bwrap = bubblewrapped(program, workspace)
+            os.set_inheritable(calls.fileno(), True)
+            bwrap = bubblewrapped(program, workspace, calls.fileno())
             try:
+                calls.write(compile_call_list())
                 bwrap()
                 peers["bwrap_p50_ms"] = bwrap
-            except AssertionError:
-                notes.append("bwrap makes no namespaces here")
+            except (AssertionError, OSError):
+                notes.append("bwrap raises no such walls here")
         yield peers
 
 
