@@ -5,57 +5,47 @@ launch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from chassis.clock import Clock
-from chassis.errors import DeadlineExceeded, InvalidArgument
 from chassis.ids import derived_id, is_id, random_id
+from signalling.close_reason import CloseReason
 from signalling.description import check_offer
+from signalling.ice_candidate import CandidateOutcome, check_batch
 from signalling.launch_errors import LaunchNotHeld
 from signalling.launch_request import check_key
-from signalling.session import (
-    CloseReason,
+from signalling.session import IcePolicy, Session, SessionMode
+from signalling.session_book import SessionBook, Watch
+from signalling.session_errors import (
+    GatewayTimeout,
+    IcePolicyInvalid,
+    ModeUnsupported,
+    OfferConflict,
     OfferRefused,
-    Session,
+    RestartUnsupported,
     SessionClosed,
+    SessionKeyConflict,
     SessionNotFound,
 )
-from signalling.session_book import SessionBook, SessionKeyConflict
-from signalling.session_ports import ReachedLaunches
+from signalling.session_ports import Happened, ReachedLaunches, Subscribed, Watched
 from signalling.switchboard import Switchboard
-
-
-class ModeUnsupported(InvalidArgument):
-    """A session was asked for with candidates travelling in a way that is not there."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The session's mode must be `complete`.",
-            reason="mode_unsupported",
-            remedy="Gather all candidates before the offer is sent, and ask for mode `complete`.",
-        )
-
-
-class GatewayTimeout(DeadlineExceeded):
-    """The gateway did not answer the offer in time."""
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            "The gateway did not answer the offer in time.",
-            reason="gateway_timeout",
-            remedy="Send the same offer again, or open another session.",
-            fields={"session_id": session_id},
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTimings:
-    """How long things may take, in seconds."""
+    """How long things may take, in seconds; a path is made through a relay more slowly."""
 
     session_seconds: float = 60.0
     offer_timeout_seconds: float = 10.0
+    connect_seconds: float = 24.0
+    relay_connect_seconds: float = 60.0
+
+    def connect_limit(self, policy: IcePolicy) -> timedelta:
+        """Return how long a session may take from its offer to its connection."""
+        is_relayed = policy is IcePolicy.RELAY
+        return timedelta(seconds=self.relay_connect_seconds if is_relayed else self.connect_seconds)
 
 
 class Broker:
@@ -82,24 +72,31 @@ class Broker:
         self._key = key
         self._traceparent = traceparent
 
-    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
+    async def open(
+        self,
+        tenant: str,
+        launch_id: str,
+        mode: str,
+        key: str | None,
+        *,
+        ice_policy: str = IcePolicy.ALL,
+    ) -> Session:
         """Reserve a gateway for a launch that holds a sandbox; a key gives one session."""
-        if mode != "complete":
-            raise ModeUnsupported
+        wanted = _Wanted(tenant, launch_id, _mode(mode), _policy(ice_policy))
         if key is None:
             session_id = random_id("ses")
         else:
             check_key(key)
             session_id = derived_id("ses", tenant, "session", key, key=self._key)
             try:
-                return self._same_launch(await self._book.get(session_id), launch_id)
+                return wanted.same(await self._book.get(session_id))
             except SessionNotFound:
                 pass  # the key is new
         if not (await self._launches.reached(tenant, launch_id)).held:
             raise LaunchNotHeld(launch_id)
-        session = await self._book.create(self._fresh(session_id, tenant, launch_id))
+        session = await self._book.create(await self._fresh(session_id, wanted))
         await self._close_if_ended(session)
-        return self._same_launch(session, launch_id)
+        return wanted.same(session)
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have the gateway answer an offer; the same offer again gets the same answer, also at the
@@ -109,42 +106,114 @@ class Broker:
         GatewayTimeout.
         """
         check_offer(offer)
-        found = await self.get(tenant, session_id)
-        _raise_if_closed(found)
         trace = self._traceparent()
-        session, changed = await self._book.change(
-            session_id, lambda before: before.with_offer(offer, traceparent=trace)
+        return await self._answered(
+            tenant,
+            session_id,
+            offer,
+            lambda before: before.with_offer(
+                offer, expires_at=self._limit(before), traceparent=trace
+            ),
         )
-        if changed:
-            self._switchboard.want(session)
-        try:
-            async with asyncio.timeout(self._timings.offer_timeout_seconds):
-                while not session.is_negotiated:
-                    change = self._book.changed(session_id)
-                    session = await self._book.get(session_id)
-                    if session.close_reason is CloseReason.OFFER_FAILED:
-                        raise OfferRefused(session_id, session.close_detail)
-                    _raise_if_closed(session)
-                    if not session.is_negotiated:
-                        await change.wait()
-        except TimeoutError as error:
-            raise GatewayTimeout(session_id) from error
-        return session
+
+    async def restart(self, tenant: str, session_id: str, offer: str) -> Session:
+        """Begin a round with a fresh offer and have the gateway answer that; the same offer again
+        gets the same answer. Without an offer nothing changes.
+
+        Raises RestartUnsupported and SessionStateInvalid beside what `offer` raises.
+        """
+        if not offer:
+            session = await self.get(tenant, session_id)
+            _raise_if_closed(session)
+            if not session.trickles:
+                raise RestartUnsupported(session_id)
+            return session
+        check_offer(offer)
+        trace = self._traceparent()
+        return await self._answered(
+            tenant,
+            session_id,
+            offer,
+            lambda before: before.restarted(
+                offer, expires_at=self._limit(before), traceparent=trace
+            ),
+        )
+
+    async def add_candidates(
+        self,
+        tenant: str,
+        session_id: str,
+        candidates: Sequence[str],
+        *,
+        ended: bool,
+        round_number: int = 0,
+    ) -> Sequence[CandidateOutcome]:
+        """Keep candidates of the client and give them to the gateway, in order and each once.
+
+        Raises CandidatesExceeded, SessionNotFound, SessionClosed, ModeConflict and RoundInvalid.
+        """
+        check_batch(candidates)
+        outcomes: Sequence[CandidateOutcome] = ()
+
+        def step(before: Session) -> Session:
+            nonlocal outcomes
+            mine = self._mine(tenant, before)
+            after, outcomes = mine.with_candidates(round_number, candidates, ended=ended)
+            return after
+
+        await self._book.change(_checked(session_id), step)
+        return outcomes
+
+    async def watch(
+        self, tenant: str, session_id: str, cursor: int
+    ) -> AsyncGenerator[Watched, None]:
+        """Yield Subscribed, then the events after the cursor; the last one is always the end.
+
+        Raises SessionNotFound, EventsGone and CursorAhead, all before the first event.
+        """
+        with self._book.watching(_checked(session_id)) as watch:
+            session = await self.get(tenant, session_id)
+            if session.is_closed:
+                await self._book.expire(session_id)  # where only its time says so
+                session = await self.get(tenant, session_id)
+            events = session.events_after(cursor)
+            yield Subscribed(session, cursor)
+            while True:
+                for event in events:
+                    yield Happened(session, event)
+                if session.is_closed:
+                    break
+                seen = session.sequence
+                session = await watch.after(session.version)
+                events = session.events_after(seen)
+            if not events:
+                yield Happened(session, session.events[-1])  # it was seen, and is the end
+
+    async def _answered(
+        self, tenant: str, session_id: str, offer: str, step: Callable[[Session], Session]
+    ) -> Session:
+        """Apply a step that brings an offer, and wait for the answer to that."""
+        with self._book.watching(_checked(session_id)) as watch:
+            session, _ = await self._book.change(
+                session_id, lambda before: step(self._mine(tenant, before))
+            )
+            try:
+                async with asyncio.timeout(self._timings.offer_timeout_seconds):
+                    return await _answer_to(offer, session, watch)
+            except TimeoutError as error:
+                raise GatewayTimeout(session_id) from error
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; a foreign one is SessionNotFound."""
-        if not is_id("ses", session_id):
-            raise SessionNotFound(session_id)
-        session = await self._book.get(session_id)
-        if session.tenant != tenant:
-            raise SessionNotFound(session_id)
-        return session
+        return _owned(tenant, await self._book.get(_checked(session_id)))
 
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session and tell its gateway; closing a closed one changes nothing."""
-        await self.get(tenant, session_id)
-        await self._close(session_id, CloseReason.REQUESTED)
-        return await self._book.get(session_id)
+        session, _ = await self._book.change(
+            _checked(session_id),
+            lambda before: _owned(tenant, before).closed(CloseReason.REQUESTED),
+        )
+        return session
 
     async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
         """Open the session of a launch's own offer, which may not hold a sandbox yet; return its id
@@ -157,7 +226,8 @@ class Broker:
         try:
             session = await self._book.get(session_id)
         except SessionNotFound:
-            session = await self._book.create(self._fresh(session_id, tenant, launch_id))
+            wanted = _Wanted(tenant, launch_id, SessionMode.COMPLETE, IcePolicy.ALL)
+            session = await self._book.create(await self._fresh(session_id, wanted))
         await self._close_if_ended(session)
         session = await self.offer(tenant, session_id, offer)
         return session_id, session.answer
@@ -166,37 +236,98 @@ class Broker:
         """Close every session of a launch, also one that is being opened; again changes nothing."""
         self._book.note_end(launch_id)
         for session in await self._book.of_launch(launch_id):
-            await self._close(session.session_id, CloseReason.LAUNCH_ENDED)
+            await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
 
-    async def _close(self, session_id: str, reason: CloseReason) -> None:
-        closed = await self._book.close(session_id, reason)
-        if closed is not None:
-            self._switchboard.unwant(closed.gateway_id, closed.session_id)
-
-    def _fresh(self, session_id: str, tenant: str, launch_id: str) -> Session:
+    async def _fresh(self, session_id: str, wanted: _Wanted) -> Session:
+        is_trickling = wanted.mode is SessionMode.TRICKLE
         now = self._clock.now()
         return Session(
             session_id=session_id,
-            tenant=tenant,
-            launch_id=launch_id,
-            gateway_id=self._switchboard.choose(),
+            tenant=wanted.tenant,
+            launch_id=wanted.launch_id,
+            gateway_id=await self._switchboard.choose(trickles=is_trickling),
             created_at=now,
             expires_at=now + timedelta(seconds=self._timings.session_seconds),
+            mode=wanted.mode,
+            ice_policy=wanted.ice_policy,
         )
+
+    def _limit(self, session: Session) -> datetime:
+        return self._clock.now() + self._timings.connect_limit(session.ice_policy)
+
+    def _mine(self, tenant: str, session: Session) -> Session:
+        """Return a session that is the caller's and goes on; raises SessionNotFound and
+        SessionClosed.
+        """
+        found = self._book.timely(_owned(tenant, session))
+        _raise_if_closed(found)
+        return found
 
     async def _close_if_ended(self, session: Session) -> None:
         """Close a session whose launch ended while it was being stored."""
         if self._book.has_ended(session.launch_id):
-            await self._close(session.session_id, CloseReason.LAUNCH_ENDED)
+            await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
             raise LaunchNotHeld(session.launch_id)
 
-    @staticmethod
-    def _same_launch(session: Session, launch_id: str) -> Session:
-        if session.launch_id != launch_id:
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a session was asked for with; the same key must ask for the same."""
+
+    tenant: str
+    launch_id: str
+    mode: SessionMode
+    ice_policy: IcePolicy
+
+    def same(self, session: Session) -> Session:
+        """Return a session that is what is wanted; raises SessionKeyConflict."""
+        found = _Wanted(session.tenant, session.launch_id, session.mode, session.ice_policy)
+        if found != self:
             raise SessionKeyConflict
         return session
+
+
+def _mode(text: str) -> SessionMode:
+    try:
+        return SessionMode(text)
+    except ValueError:
+        raise ModeUnsupported from None
+
+
+def _policy(text: str) -> IcePolicy:
+    try:
+        return IcePolicy(text)
+    except ValueError:
+        raise IcePolicyInvalid from None
+
+
+def _checked(session_id: str) -> str:
+    if not is_id("ses", session_id):
+        raise SessionNotFound(session_id)
+    return session_id
+
+
+def _owned(tenant: str, session: Session) -> Session:
+    if session.tenant != tenant:
+        raise SessionNotFound(session.session_id)
+    return session
 
 
 def _raise_if_closed(session: Session) -> None:
     if session.close_reason is not None:
         raise SessionClosed(session.session_id, session.close_reason)
+
+
+async def _answer_to(offer: str, session: Session, watch: Watch) -> Session:
+    """Wait until the round of an offer is answered or over."""
+    while True:
+        if session.close_reason is CloseReason.OFFER_FAILED:
+            raise OfferRefused(session.session_id, session.close_detail)
+        _raise_if_closed(session)
+        if session.offer != offer:
+            raise OfferConflict(session.session_id)
+        if session.refusal:
+            raise OfferRefused(session.session_id, session.refusal)
+        if session.answer:
+            return session
+        session = await watch.after(session.version)

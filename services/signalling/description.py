@@ -1,12 +1,16 @@
 """SDP offers of data-channel sessions (RFC 8866, RFC 8841): what must hold before one is handed to
-a gateway.
+a gateway. What begins with `fl1.` is sealed by the peers and only routed.
 """
 
 from __future__ import annotations
 
+import re
+
 from chassis.errors import InvalidArgument
 
 MAX_DESCRIPTION_BYTES = 64 * 1024
+_SEALED_PREFIX = "fl1."
+_SEALED = re.compile(r"fl1\.[A-Za-z0-9_.=-]+")
 
 
 class SdpInvalid(InvalidArgument):
@@ -20,12 +24,21 @@ class SdpInvalid(InvalidArgument):
         )
 
 
+def is_sealed(text: str) -> bool:
+    """Say whether the peers have sealed it: `fl1.` and base64url in parts, unread here."""
+    return _SEALED.fullmatch(text) is not None
+
+
 def check_offer(offer: str) -> None:
     """Raise SdpInvalid unless `offer` is SDP with exactly one section, for a data channel, with ICE
-    and DTLS.
+    and DTLS, or sealed.
     """
     if len(offer.encode("utf-8", "replace")) > MAX_DESCRIPTION_BYTES:
         raise SdpInvalid("The offer is larger than 64 KiB.")
+    if offer.startswith(_SEALED_PREFIX):
+        if not is_sealed(offer):
+            raise SdpInvalid("The sealed offer is not `fl1.` and base64url.")
+        return
     lines = offer.replace("\r\n", "\n").rstrip("\n").split("\n")
     if lines[0] != "v=0":
         raise SdpInvalid("The offer is not SDP: its first line is not `v=0`.")

@@ -16,15 +16,14 @@ from signalling.launch_json import execution_json, exit_json, gap_json, output_j
 from signalling.problems import problem_documents
 from signalling.rest_bodies import CommandBody, ExecutionAnswer, ExitAnswer, GapAnswer
 from signalling.rest_parameters import (
+    MAX_SEQUENCE,
     Cursor,
-    CursorNumberInvalid,
     IdempotencyKey,
     LastEventId,
+    cursor_number,
     stream_documents,
 )
 from signalling.rest_types import Body, EncodedBytes
-
-_MAX_SEQUENCE = 2**62
 
 
 class Executions(Protocol):
@@ -66,7 +65,7 @@ class StdinBody(Body):
 
     offset: int = Field(
         description="Position of the first byte.",
-        json_schema_extra={"minimum": 0, "maximum": _MAX_SEQUENCE},
+        json_schema_extra={"minimum": 0, "maximum": MAX_SEQUENCE},
     )
     content: EncodedBytes = Field(default=b"", description="At most 256 KiB.")
     close: bool = Field(default=False, description="Close standard input after these bytes.")
@@ -145,7 +144,7 @@ def executions_router(executions: Executions, streams: EventStreams) -> APIRoute
         last_event_id: LastEventId = None,
     ) -> Response:
         """Stream the output after a sequence number; closing the stream stops nothing."""
-        after = _sequence(cursor or last_event_id or "0")
+        after = cursor_number(cursor or last_event_id or "0")
         source = executions.watch(current_tenant(), execution_id, after)
         return await streams.respond(source, output_line, accept=request.headers.get("accept", ""))
 
@@ -175,15 +174,6 @@ def executions_router(executions: Executions, streams: EventStreams) -> APIRoute
         return await executions.signal(current_tenant(), execution_id, body.signal)
 
     return router
-
-
-def _sequence(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 20):
-        raise CursorNumberInvalid
-    number = int(cursor)
-    if number > _MAX_SEQUENCE:
-        raise CursorNumberInvalid
-    return number
 
 
 def output_line(frame: OutputFrame) -> Rendered:

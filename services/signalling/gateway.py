@@ -41,7 +41,10 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One connected gateway; a capacity of 0 means that it names no bound."""
+    """One connected gateway; a capacity of 0 means that it names no bound.
+
+    `can_trickle` says that it sends and takes candidates one by one, and restarts.
+    """
 
     gateway_id: str
     connected_at: datetime
@@ -49,6 +52,7 @@ class Gateway:
     sessions: int = 0
     channels: int = 0
     draining: bool = False
+    can_trickle: bool = False
 
     @property
     def is_full(self) -> bool:

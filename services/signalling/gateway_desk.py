@@ -1,32 +1,28 @@
-"""What gateways say of their sessions: answers, refusals, changes, and connections that a channel
-wants.
+"""What gateways say of their sessions: answers, refusals, candidates, changes, wishes for a
+restart, and connections that a channel wants.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from chassis.clock import Clock
-from chassis.errors import FailedPrecondition, InvalidArgument
+from chassis.errors import FailedPrecondition, InvalidArgument, Unavailable
 from signalling.broker import SessionTimings
+from signalling.close_reason import close_reason
 from signalling.gateway import Meeting
 from signalling.launch_errors import LaunchNotHeld
-from signalling.session import (
-    CloseReason,
-    Session,
-    SessionClosed,
-    SessionNotFound,
-    SessionTransitionInvalid,
-)
+from signalling.session import Session
 from signalling.session_book import SessionBook
+from signalling.session_errors import SessionClosed, SessionNotFound, SessionStateInvalid
 from signalling.session_ports import ReachedLaunches
 from signalling.switchboard import Switchboard
 
-_REPORTED_REASONS = (
-    CloseReason.PEER_CLOSED,
-    CloseReason.CONNECTION_FAILED,
-    CloseReason.REQUESTED,
-)
+log = logging.getLogger(__name__)
+
+_MAX_DETAIL = 300
 
 
 class SandboxNotReady(FailedPrecondition):
@@ -68,41 +64,74 @@ class GatewayDesk:
         self._clock = clock
         self._timings = timings
 
-    async def take_answer(self, gateway_id: str, session_id: str, answer: str) -> None:
+    async def take_answer(
+        self, gateway_id: str, session_id: str, answer: str, *, round_number: int = 1
+    ) -> None:
         """Keep a gateway's answer; a repeated one changes nothing."""
-        expires_at = self._clock.now() + timedelta(seconds=self._timings.session_seconds)
-        try:
-            await self._own(gateway_id, session_id)
-            await self._book.change(
-                session_id, lambda before: before.with_answer(answer, expires_at=expires_at)
-            )
-        except (SessionClosed, SessionNotFound, SessionTransitionInvalid):
-            self._switchboard.unwant(gateway_id, session_id)
+        await self._take(
+            gateway_id,
+            session_id,
+            lambda before: before.with_answer(answer, round_number=round_number),
+        )
 
-    async def take_refusal(self, gateway_id: str, session_id: str, message: str) -> None:
-        """Close a session whose offer the gateway does not answer."""
+    async def take_refusal(
+        self, gateway_id: str, session_id: str, message: str, *, round_number: int = 1
+    ) -> None:
+        """Close a session whose first offer the gateway does not answer, or end the round of a
+        later one.
+        """
+
+        def step(before: Session) -> Session:
+            after = self._own(gateway_id, before).refused(
+                message[:_MAX_DETAIL], round_number=round_number
+            )
+            if after.is_closed:
+                self._switchboard.forget(gateway_id, session_id)
+            return after
+
         try:
-            session = await self._own(gateway_id, session_id)
+            await self._book.change(session_id, step)
         except SessionNotFound:
             return
-        if not session.is_negotiated:
-            await self._book.close(session_id, CloseReason.OFFER_FAILED, message[:300])
+
+    async def take_candidates(
+        self,
+        gateway_id: str,
+        session_id: str,
+        candidates: Sequence[str],
+        *,
+        round_number: int,
+        first: int,
+        ended: bool,
+    ) -> None:
+        """Keep candidates of the gateway; raises CandidatesGap when it must state them again."""
+        await self._take(
+            gateway_id,
+            session_id,
+            lambda before: before.with_found(round_number, first, candidates, ended=ended),
+        )
+
+    async def take_wish(self, gateway_id: str, session_id: str, round_number: int) -> None:
+        """Ask the client for a restart; a wish for a round that is over is ignored."""
+        await self._take(gateway_id, session_id, lambda before: before.restart_wanted(round_number))
 
     async def take_change(
         self, gateway_id: str, session_id: str, *, connected: bool, reason: str
     ) -> None:
         """Note that an association has connected, or is closed and forgotten by the gateway."""
-        try:
-            session = await self._own(gateway_id, session_id)
-            if connected:
-                await self._connect(session)
-                return
-        except (SessionClosed, SessionNotFound, SessionTransitionInvalid):
-            if connected:
-                self._switchboard.unwant(gateway_id, session_id)
+        if connected:
+            await self._take(gateway_id, session_id, self._connected)
             return
-        known = {item.value: item for item in _REPORTED_REASONS}
-        await self._book.close(session_id, known.get(reason, CloseReason.CONNECTION_FAILED))
+
+        def step(before: Session) -> Session:
+            after = self._own(gateway_id, before).closed(close_reason(reason))
+            self._switchboard.forget(gateway_id, session_id)
+            return after
+
+        try:
+            await self._book.change(session_id, step)
+        except SessionNotFound:
+            return
 
     async def keep_connected(self, gateway_id: str) -> None:
         """Renew the connected sessions of a gateway that has just been heard, once half their time
@@ -116,9 +145,13 @@ class GatewayDesk:
                 and session.expires_at - self._clock.now() <= half
             ):
                 try:
-                    await self._connect(session)
-                except (SessionClosed, SessionNotFound):
+                    await self._book.change(session.session_id, self._connected)
+                except (SessionClosed, SessionNotFound, SessionStateInvalid):
                     continue
+                except Unavailable as error:
+                    # It goes on as it is; the next word of the gateway is the next chance.
+                    log.warning("sessions not renewed", extra={"reason": error.reason})
+                    return
 
     async def open_port(
         self, gateway_id: str, session_id: str, port: int, meeting: Meeting
@@ -128,7 +161,7 @@ class GatewayDesk:
         """
         if not 1 <= port <= 65535:
             raise PortInvalid
-        session = await self._own(gateway_id, session_id)
+        session = self._own(gateway_id, await self._book.get(session_id))
         if session.close_reason is not None:
             raise SessionClosed(session_id, session.close_reason)
         reached = await self._launches.reached(session.tenant, session.launch_id)
@@ -138,14 +171,24 @@ class GatewayDesk:
             raise SandboxNotReady(session.launch_id)
         await self._launches.open_port(session.tenant, session.launch_id, port, meeting)
 
-    async def _connect(self, session: Session) -> None:
-        expires_at = self._clock.now() + timedelta(seconds=self._timings.session_seconds)
-        await self._book.change(
-            session.session_id, lambda before: before.connected(expires_at=expires_at)
-        )
+    async def _take(
+        self, gateway_id: str, session_id: str, step: Callable[[Session], Session]
+    ) -> None:
+        """Apply what a gateway says; where that cannot be, the gateway is told to close."""
+        try:
+            await self._book.change(
+                session_id,
+                lambda before: step(self._book.timely(self._own(gateway_id, before))),
+            )
+        except (SessionClosed, SessionNotFound, SessionStateInvalid):
+            self._switchboard.unwant(gateway_id, session_id)
 
-    async def _own(self, gateway_id: str, session_id: str) -> Session:
-        session = await self._book.get(session_id)
+    def _connected(self, before: Session) -> Session:
+        seconds = self._timings.session_seconds
+        return before.connected(expires_at=self._clock.now() + timedelta(seconds=seconds))
+
+    @staticmethod
+    def _own(gateway_id: str, session: Session) -> Session:
         if session.gateway_id != gateway_id:
-            raise SessionNotFound(session_id)
+            raise SessionNotFound(session.session_id)
         return session

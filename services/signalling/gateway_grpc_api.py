@@ -15,9 +15,9 @@ from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
 from signalling.gateway import Gateway, Meeting
 from signalling.session import Session
-from signalling.session_grpc_api import timestamp
+from signalling.session_messages import timestamp
 from signalling.session_tracing import TracedDesk
-from signalling.switchboard import Association, Grant, Order, Switchboard, Unwant, Want
+from signalling.switchboard import Association, Give, Grant, Order, Switchboard, Unwant, Want
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
             connected_at=self._clock.now(),
             capacity=max(0, hello.capacity),
             sessions=len(hello.session_ids),
+            can_trickle=hello.can_trickle,
         )
         association, wanted = await self._switchboard.connect(gateway, frozenset(hello.session_ids))
         try:
@@ -124,15 +125,20 @@ class GatewayApi(rpc.GatewayServiceServicer):
                     )
                     await self._desk.keep_connected(gateway_id)
                 case "answered":
-                    answered = request.answered
-                    if answered.WhichOneof("outcome") == "answer":
-                        await self._desk.take_answer(
-                            gateway_id, answered.session_id, answered.answer
-                        )
-                    else:
-                        await self._desk.take_refusal(
-                            gateway_id, answered.session_id, answered.refusal.message
-                        )
+                    await self._take_outcome(gateway_id, request.answered)
+                case "candidates_found":
+                    found = request.candidates_found
+                    await self._desk.take_candidates(
+                        gateway_id,
+                        found.session_id,
+                        found.candidates,
+                        round_number=found.round,
+                        first=found.first,
+                        ended=found.end_of_candidates,
+                    )
+                case "restart_wanted":
+                    wish = request.restart_wanted
+                    await self._desk.take_wish(gateway_id, wish.session_id, wish.round)
                 case "changed":
                     changed = request.changed
                     await self._desk.take_change(
@@ -145,6 +151,20 @@ class GatewayApi(rpc.GatewayServiceServicer):
             # What was said is lost; the stream is ended so that hello and welcome put it right.
             log.warning("gateway not heard", extra={"reason": error.reason})
             association.end("not_heard")
+
+    async def _take_outcome(self, gateway_id: str, answered: pb.SessionAnswered) -> None:
+        round_number = answered.round or 1
+        if answered.WhichOneof("outcome") == "answer":
+            await self._desk.take_answer(
+                gateway_id, answered.session_id, answered.answer, round_number=round_number
+            )
+        else:
+            await self._desk.take_refusal(
+                gateway_id,
+                answered.session_id,
+                answered.refusal.message,
+                round_number=round_number,
+            )
 
     async def _open_port(
         self, wanted: pb.PortWanted, association: Association, workers_address: str
@@ -187,6 +207,11 @@ def _wanted(session: Session) -> pb.SessionWanted:
         offer=session.offer,
         expires_at=timestamp(session.expires_at),
         traceparent=session.traceparent,
+        round=session.round,
+        trickles=session.trickles,
+        candidates=session.client_candidates,
+        end_of_candidates=session.client_ended,
+        ice_policy=session.ice_policy.value,
     )
 
 
@@ -194,6 +219,15 @@ def _proto(order: Order) -> pb.SynchronizeResponse:
     match order:
         case Want(session):
             return pb.SynchronizeResponse(wanted=_wanted(session))
+        case Give(session_id, round_number, first, candidates, ended):
+            given = pb.CandidatesGiven(
+                session_id=session_id,
+                round=round_number,
+                first=first,
+                candidates=candidates,
+                end_of_candidates=ended,
+            )
+            return pb.SynchronizeResponse(candidates_given=given)
         case Unwant(session_id):
             return pb.SynchronizeResponse(unwanted=pb.SessionUnwanted(session_id=session_id))
         case Grant(request_id, refusal):

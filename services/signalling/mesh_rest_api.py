@@ -77,6 +77,7 @@ class GatewayAnswer(Answer):
     channels: int
     capacity: int = Field(description="Most sessions; 0 when it names no bound.")
     draining: bool
+    can_trickle: bool = Field(description="Whether it does mode trickle, and restarts.")
 
 
 class GatewayList(BaseModel):

@@ -2,13 +2,13 @@
 
 `fairlead:session:<id>` is a hash of version and record, with a time to live; two sets index the
 sessions that are not closed by gateway and by launch. A write is one Lua script, so that version,
-record and indexes change together.
+record, indexes and the notice to the other replicas go together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import cast
@@ -17,7 +17,15 @@ from redis.asyncio import Redis
 
 from chassis.redis_client import redis_errors
 from signalling.gateway import Gateway
-from signalling.session import CloseReason, Session, SessionState
+from signalling.session import Session
+from signalling.session_ports import Notice
+from signalling.session_records import session_of, session_text
+
+CHANGES = "fairlead:session:changes"
+"""The channel on which each change is told, as `origin session gateway`."""
+
+_READ_SECONDS = 10.0
+_GATEWAYS = "fairlead:gateways"
 
 # Answers 1 when it wrote. A retried write whose first answer was lost finds its own record and
 # answers 1 as well.
@@ -39,15 +47,18 @@ for i = 2, 3 do
     redis.call('PEXPIRE', KEYS[i], math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[i])))
   end
 end
+redis.call('PUBLISH', ARGV[7], ARGV[8])
 return 1
 """
 
 
 class RedisSessions:
-    """The store of session records."""
+    """The store of session records; `origin` names this replica in what it tells the others."""
 
-    def __init__(self, *, redis: Redis) -> None:
+    def __init__(self, *, redis: Redis, origin: str) -> None:
         self._redis = redis
+        self._origin = origin
+        self._save = redis.register_script(_SAVE)
 
     async def get(self, session_id: str) -> Session | None:
         """Return the record, or None when there is none (any more)."""
@@ -55,25 +66,40 @@ class RedisSessions:
             text = await cast(
                 "Awaitable[str | None]", self._redis.hget(_session_key(session_id), "record")
             )
-        return None if text is None else _session(text)
+        return None if text is None else session_of(text)
+
+    async def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
+        """Return the records that there are, in one round trip."""
+        if not session_ids:
+            return []
+        with redis_errors():
+            pipeline = self._redis.pipeline(transaction=False)
+            for session_id in session_ids:
+                pipeline.hget(_session_key(session_id), "record")
+            texts = await pipeline.execute()
+        return [session_of(text) for text in texts if text is not None]
 
     async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
         """Write a record if the stored one is its predecessor, and say whether that was so."""
         with redis_errors():
             written = await cast(
                 "Awaitable[int]",
-                self._redis.eval(
-                    _SAVE,
-                    3,
-                    _session_key(session.session_id),
-                    _gateway_sessions_key(session.gateway_id),
-                    _launch_sessions_key(session.launch_id),
-                    str(session.version),
-                    _text(session),
-                    str(max(1, int(ttl_seconds * 1000))),
-                    session.session_id,
-                    "1" if restore else "0",
-                    "1" if session.is_closed else "0",
+                self._save(
+                    keys=(
+                        _session_key(session.session_id),
+                        _gateway_sessions_key(session.gateway_id),
+                        _launch_sessions_key(session.launch_id),
+                    ),
+                    args=(
+                        str(session.version),
+                        session_text(session),
+                        str(max(1, int(ttl_seconds * 1000))),
+                        session.session_id,
+                        "1" if restore else "0",
+                        "1" if session.is_closed else "0",
+                        CHANGES,
+                        f"{self._origin} {session.session_id} {session.gateway_id}",
+                    ),
                 ),
             )
         return written == 1
@@ -89,12 +115,33 @@ class RedisSessions:
     async def _of(self, index: str) -> Sequence[Session]:
         with redis_errors():
             ids = sorted(await cast("Awaitable[set[str]]", self._redis.smembers(index)))
-        found = [await self.get(session_id) for session_id in ids]
-        return [session for session in found if session is not None and not session.is_closed]
+        return [session for session in await self.get_many(ids) if not session.is_closed]
+
+    async def changes(self) -> AsyncGenerator[Sequence[Notice] | None, None]:
+        """Yield what other replicas changed; None whenever the subscription is made (anew), as what
+        was said before is unknown.
+
+        Subscribing and reading are one task's: the connection has one user at a time.
+        """
+        with redis_errors():
+            async with self._redis.pubsub() as channel:
+                await channel.subscribe(CHANGES)
+                while True:
+                    message = await channel.get_message(timeout=_READ_SECONDS)
+                    batch = []
+                    while message is not None:
+                        if message["type"] == "subscribe":
+                            yield None
+                        elif not message["data"].startswith(self._origin):
+                            _, session_id, gateway_id = message["data"].split(" ")
+                            batch.append(Notice(session_id, gateway_id))
+                        message = await channel.get_message(timeout=0)
+                    if batch:
+                        yield batch
 
 
 class RedisGateways:
-    """The registrations of gateways: `fairlead:gateway:<id>`, each with a lease."""
+    """The registrations of gateways: `fairlead:gateway:<id>`, each with a lease, and an index."""
 
     def __init__(self, *, redis: Redis, lease_seconds: int) -> None:
         self._redis = redis
@@ -104,20 +151,27 @@ class RedisGateways:
         """Register a gateway or renew its lease."""
         record = json.dumps(asdict(gateway) | {"connected_at": gateway.connected_at.isoformat()})
         with redis_errors():
-            await self._redis.set(_gateway_key(gateway.gateway_id), record, ex=self._lease_seconds)
+            pipeline = self._redis.pipeline(transaction=False)
+            pipeline.sadd(_GATEWAYS, gateway.gateway_id)
+            pipeline.set(_gateway_key(gateway.gateway_id), record, ex=self._lease_seconds)
+            await pipeline.execute()
 
     async def remove(self, gateway_id: str) -> None:
         """Forget a gateway; an unknown one is no error."""
         with redis_errors():
-            await self._redis.delete(_gateway_key(gateway_id))
+            pipeline = self._redis.pipeline(transaction=False)
+            pipeline.srem(_GATEWAYS, gateway_id)
+            pipeline.delete(_gateway_key(gateway_id))
+            await pipeline.execute()
 
     async def list(self) -> Sequence[Gateway]:
-        """Return the registered gateways, by id."""
+        """Return the registered gateways, by id; those whose lease has run out leave the index."""
         with redis_errors():
-            keys = sorted(
-                [key async for key in self._redis.scan_iter(_gateway_key("*"), count=500)]
-            )
-            texts = await self._redis.mget(keys) if keys else []
+            ids = sorted(await cast("Awaitable[set[str]]", self._redis.smembers(_GATEWAYS)))
+            texts = await self._redis.mget([_gateway_key(name) for name in ids]) if ids else []
+            gone = [name for name, text in zip(ids, texts, strict=True) if text is None]
+            if gone:
+                await self._redis.srem(_GATEWAYS, *gone)
         return [_gateway(str(text)) for text in texts if text is not None]
 
 
@@ -137,33 +191,6 @@ def _launch_sessions_key(launch_id: str) -> str:
     return f"fairlead:launch-sessions:{launch_id}"
 
 
-def _text(session: Session) -> str:
-    record = asdict(session)
-    record["created_at"] = session.created_at.isoformat()
-    record["expires_at"] = session.expires_at.isoformat()
-    return json.dumps(record)
-
-
-def _session(text: str) -> Session:
-    record = json.loads(text)
-    reason = record["close_reason"]
-    return Session(
-        session_id=record["session_id"],
-        tenant=record["tenant"],
-        launch_id=record["launch_id"],
-        gateway_id=record["gateway_id"],
-        created_at=datetime.fromisoformat(record["created_at"]),
-        expires_at=datetime.fromisoformat(record["expires_at"]),
-        state=SessionState(record["state"]),
-        offer=record["offer"],
-        answer=record["answer"],
-        traceparent=record["traceparent"],
-        close_reason=None if reason is None else CloseReason(reason),
-        close_detail=record["close_detail"],
-        version=record["version"],
-    )
-
-
 def _gateway(text: str) -> Gateway:
     record = json.loads(text)
     return Gateway(
@@ -173,4 +200,5 @@ def _gateway(text: str) -> Gateway:
         sessions=record["sessions"],
         channels=record["channels"],
         draining=record["draining"],
+        can_trickle=record["can_trickle"],
     )

@@ -42,7 +42,7 @@ from signalling.problems import (
 from signalling.rest_bodies import EventAnswer
 from signalling.sandboxes_rest_api import Sandboxes, sandboxes_router
 from signalling.session_ports import Sessions
-from signalling.sessions_rest_api import sessions_router
+from signalling.sessions_rest_api import SessionLine, session_watch_router, sessions_router
 from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
 from signalling.terminal_rest_api import Terminals, resize_router, terminal_router
 from signalling.workspaces_rest_api import Workspaces, workspaces_router
@@ -115,7 +115,8 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     app.include_router(terminal_router(parts.terminals))
     app.include_router(objects_router(parts.objects))
     app.include_router(files_router(parts.files, streams), dependencies=key)
-    app.include_router(sessions_router(parts.sessions), dependencies=key)
+    app.include_router(sessions_router(parts.sessions, streams), dependencies=key)
+    app.include_router(session_watch_router(parts.sessions))
     app.include_router(mesh_router(parts.hosts, parts.gateways), dependencies=key)
     app.include_router(health_router(parts.checks))
     app.include_router(_documents(app))
@@ -149,7 +150,7 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
         case {"components": {"schemas": dict(schemas)}, "paths": dict(paths)}:
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
-            for model in (Problem, EventAnswer, OutputLine, WatchLine):
+            for model in (Problem, EventAnswer, OutputLine, WatchLine, SessionLine):
                 schema = model.model_json_schema(
                     ref_template="#/components/schemas/{model}", mode="serialization"
                 )

@@ -10,6 +10,9 @@ from starlette.convertors import PathConvertor
 from chassis.errors import InvalidArgument
 from signalling.event_stream import NDJSON, SSE
 
+MAX_SEQUENCE = 2**62
+"""The largest number that an event or a position may have."""
+
 
 class IdempotencyKeysDiffer(InvalidArgument):
     """Header and body name different idempotency keys."""
@@ -29,11 +32,11 @@ class AnyPath(PathConvertor):
 
 
 class CursorNumberInvalid(InvalidArgument):
-    """A cursor of an output is not a number."""
+    """A cursor of an output or of a session's events is not a number."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The cursor is not the number of an output record.",
+            "The cursor is not the number of an event or an output record.",
             reason="cursor_invalid",
             remedy="Use the sequence of the last record seen, or none to start over.",
         )
@@ -55,6 +58,16 @@ PageSize = Annotated[
     Query(description="50 when 0.", json_schema_extra={"minimum": 0, "maximum": 100}),
 ]
 PageToken = Annotated[str, Query(description="`next_page_token` of the page before.")]
+
+
+def cursor_number(cursor: str) -> int:
+    """Read a cursor that is the number of an event; raises CursorNumberInvalid."""
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 20):
+        raise CursorNumberInvalid
+    number = int(cursor)
+    if number > MAX_SEQUENCE:
+        raise CursorNumberInvalid
+    return number
 
 
 def stream_documents(schema: str, description: str) -> dict[int | str, dict[str, object]]:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairlead.session.v1 import session_pb2 as pb
 from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.caller import current_tenant
-from signalling.session import Session, SessionState
+from signalling.session_messages import (
+    mode_of,
+    outcome_proto,
+    policy_of,
+    session_proto,
+    watched_proto,
+)
 from signalling.session_ports import Sessions
 
 SESSION_SERVICE = pb.DESCRIPTOR.services_by_name["SessionService"].full_name
-
-_STATES = {
-    SessionState.OPENED: pb.SESSION_STATE_OPENED,
-    SessionState.OFFERED: pb.SESSION_STATE_OFFERED,
-    SessionState.ANSWERED: pb.SESSION_STATE_ANSWERED,
-    SessionState.CONNECTED: pb.SESSION_STATE_CONNECTED,
-    SessionState.CLOSED: pb.SESSION_STATE_CLOSED,
-}
-_MODES = {pb.SESSION_MODE_COMPLETE: "complete"}
 
 
 class SessionApi(rpc.SessionServiceServicer):
@@ -39,10 +36,11 @@ class SessionApi(rpc.SessionServiceServicer):
         session = await self._sessions.open(
             current_tenant(),
             request.launch_id,
-            _MODES.get(request.mode, ""),
+            mode_of(request.mode),
             request.idempotency_key or None,
+            ice_policy=policy_of(request.ice_policy),
         )
-        return pb.OpenSessionResponse(session=_proto(session))
+        return pb.OpenSessionResponse(session=session_proto(session))
 
     async def SendOffer(
         self,
@@ -50,7 +48,43 @@ class SessionApi(rpc.SessionServiceServicer):
         context: grpc.aio.ServicerContext[pb.SendOfferRequest, pb.SendOfferResponse],
     ) -> pb.SendOfferResponse:
         session = await self._sessions.offer(current_tenant(), request.session_id, request.offer)
-        return pb.SendOfferResponse(answer=session.answer, session=_proto(session))
+        return pb.SendOfferResponse(answer=session.answer, session=session_proto(session))
+
+    async def AddCandidates(
+        self,
+        request: pb.AddCandidatesRequest,
+        context: grpc.aio.ServicerContext[pb.AddCandidatesRequest, pb.AddCandidatesResponse],
+    ) -> pb.AddCandidatesResponse:
+        outcomes = await self._sessions.add_candidates(
+            current_tenant(),
+            request.session_id,
+            request.candidates,
+            ended=request.end_of_candidates,
+            round_number=request.round,
+        )
+        return pb.AddCandidatesResponse(outcomes=[outcome_proto(outcome) for outcome in outcomes])
+
+    async def RestartSession(
+        self,
+        request: pb.RestartSessionRequest,
+        context: grpc.aio.ServicerContext[pb.RestartSessionRequest, pb.RestartSessionResponse],
+    ) -> pb.RestartSessionResponse:
+        session = await self._sessions.restart(current_tenant(), request.session_id, request.offer)
+        return pb.RestartSessionResponse(
+            answer=session.answer if request.offer else "", session=session_proto(session)
+        )
+
+    async def WatchSession(
+        self,
+        request: pb.WatchSessionRequest,
+        context: grpc.aio.ServicerContext[pb.WatchSessionRequest, pb.WatchSessionResponse],
+    ) -> AsyncIterator[pb.WatchSessionResponse]:
+        watching = self._sessions.watch(
+            current_tenant(), request.session_id, max(0, request.cursor)
+        )
+        async with aclosing(watching) as happenings:
+            async for watched in happenings:
+                yield watched_proto(watched)
 
     async def GetSession(
         self,
@@ -58,7 +92,7 @@ class SessionApi(rpc.SessionServiceServicer):
         context: grpc.aio.ServicerContext[pb.GetSessionRequest, pb.GetSessionResponse],
     ) -> pb.GetSessionResponse:
         session = await self._sessions.get(current_tenant(), request.session_id)
-        return pb.GetSessionResponse(session=_proto(session))
+        return pb.GetSessionResponse(session=session_proto(session))
 
     async def CloseSession(
         self,
@@ -66,29 +100,9 @@ class SessionApi(rpc.SessionServiceServicer):
         context: grpc.aio.ServicerContext[pb.CloseSessionRequest, pb.CloseSessionResponse],
     ) -> pb.CloseSessionResponse:
         session = await self._sessions.close(current_tenant(), request.session_id)
-        return pb.CloseSessionResponse(session=_proto(session))
+        return pb.CloseSessionResponse(session=session_proto(session))
 
 
 def register_sessions(server: grpc.aio.Server, sessions: Sessions) -> None:
     """Add the service to a server."""
     rpc.add_SessionServiceServicer_to_server(SessionApi(sessions=sessions), server)
-
-
-def timestamp(moment: datetime) -> Timestamp:
-    """Return a time as protobuf has it."""
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
-
-
-def _proto(session: Session) -> pb.Session:
-    return pb.Session(
-        session_id=session.session_id,
-        launch_id=session.launch_id,
-        gateway_id=session.gateway_id,
-        mode=pb.SESSION_MODE_COMPLETE,
-        state=_STATES[session.state],
-        created_at=timestamp(session.created_at),
-        expires_at=timestamp(session.expires_at),
-        close_reason=session.close_reason.value if session.close_reason else "",
-    )

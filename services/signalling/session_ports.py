@@ -4,19 +4,35 @@ the API layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from signalling.gateway import Gateway, Meeting
-from signalling.session import Session
+from signalling.ice_candidate import CandidateOutcome
+from signalling.session import IcePolicy, Session
+from signalling.session_event import SessionEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Another replica has changed a session."""
+
+    session_id: str
+    gateway_id: str
 
 
 class SessionStore(Protocol):
-    """Session records with compare-and-set and a time to live."""
+    """Session records with compare-and-set and a time to live; each change is told to the other
+    replicas.
+    """
 
     async def get(self, session_id: str) -> Session | None:
         """Return the record, or None when there is none (any more)."""
+        ...
+
+    async def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
+        """Return the records that there are."""
         ...
 
     async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
@@ -33,6 +49,10 @@ class SessionStore(Protocol):
 
     async def of_launch(self, launch_id: str) -> Sequence[Session]:
         """Return the sessions of a launch that are not closed, by id."""
+        ...
+
+    def changes(self) -> AsyncGenerator[Sequence[Notice] | None, None]:
+        """Yield what other replicas changed; None when it is unknown what was changed before."""
         ...
 
 
@@ -79,15 +99,62 @@ class ReachedLaunches(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A watcher that has seen all up to the cursor is there: the session as it is."""
+
+    session: Session
+    cursor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event, with the session that holds what it speaks of."""
+
+    session: Session
+    event: SessionEvent
+
+
+Watched = Subscribed | Happened
+
+
 class Sessions(Protocol):
     """Sessions from the client's side."""
 
-    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
+    async def open(
+        self,
+        tenant: str,
+        launch_id: str,
+        mode: str,
+        key: str | None,
+        *,
+        ice_policy: str = IcePolicy.ALL,
+    ) -> Session:
         """Reserve a gateway for a launch that holds a sandbox; a key gives one session."""
         ...
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have the gateway answer an offer; the session returned holds the answer."""
+        ...
+
+    async def add_candidates(
+        self,
+        tenant: str,
+        session_id: str,
+        candidates: Sequence[str],
+        *,
+        ended: bool,
+        round_number: int = 0,
+    ) -> Sequence[CandidateOutcome]:
+        """Give candidates of the client to the gateway; one outcome for each."""
+        ...
+
+    async def restart(self, tenant: str, session_id: str, offer: str) -> Session:
+        """Begin a round; the session returned holds its answer. Nothing begins without an offer."""
+        ...
+
+    def watch(self, tenant: str, session_id: str, cursor: int) -> AsyncGenerator[Watched, None]:
+        """Yield Subscribed, then the events after the cursor until the session is closed."""
         ...
 
     async def get(self, tenant: str, session_id: str) -> Session:

@@ -1,11 +1,11 @@
-"""The spans of sessions: `session.offer` around a negotiation, `channel.open` around one connection
-into a sandbox.
+"""The spans of sessions: `session.open`, `session.offer`, `candidates.flush`, `session.restart` and
+`session.watch` around what clients ask for, `channel.open` around one connection into a sandbox.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, StatusCode, TracerProvider
@@ -14,13 +14,16 @@ from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
 from signalling.gateway import Meeting
 from signalling.gateway_desk import GatewayDesk
-from signalling.session import Session
-from signalling.session_ports import Sessions
+from signalling.ice_candidate import CandidateOutcome
+from signalling.session import IcePolicy, Session
+from signalling.session_ports import Sessions, Watched
 
 ATTRIBUTES = (
     "fairlead.launch.id",
     "fairlead.session.id",
     "fairlead.session.gateway_id",
+    "fairlead.session.candidates",
+    "fairlead.session.round",
     "fairlead.channel.port",
 )
 
@@ -51,23 +54,85 @@ class _Spans:
 
 
 class TracedSessions:
-    """Sessions with a span around each negotiation."""
+    """Sessions with a span around each step; `trace_of` gives the traceparent of a session's offer,
+    empty where it is not known here.
+    """
 
-    def __init__(self, *, sessions: Sessions, tracer_provider: TracerProvider) -> None:
+    def __init__(
+        self,
+        *,
+        sessions: Sessions,
+        tracer_provider: TracerProvider,
+        trace_of: Callable[[str], str],
+    ) -> None:
         self._sessions = sessions
+        self._trace_of = trace_of
         self._spans = _Spans(tracer_provider)
 
-    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
-        """Reserve a gateway; no span, the server's is enough."""
-        return await self._sessions.open(tenant, launch_id, mode, key)
+    async def open(
+        self,
+        tenant: str,
+        launch_id: str,
+        mode: str,
+        key: str | None,
+        *,
+        ice_policy: str = IcePolicy.ALL,
+    ) -> Session:
+        """Reserve a gateway."""
+        with self._spans.open("session.open", {"fairlead.launch.id": launch_id[:64]}) as span:
+            session = await self._sessions.open(tenant, launch_id, mode, key, ice_policy=ice_policy)
+            span.set_attribute("fairlead.session.id", session.session_id)
+            span.set_attribute("fairlead.session.gateway_id", session.gateway_id)
+            return session
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have an offer answered."""
-        with self._spans.open("session.offer", {"fairlead.session.id": session_id[:64]}) as span:
+        with self._spans.open("session.offer", _of(session_id)) as span:
             session = await self._sessions.offer(tenant, session_id, offer)
             span.set_attribute("fairlead.launch.id", session.launch_id)
             span.set_attribute("fairlead.session.gateway_id", session.gateway_id)
             return session
+
+    async def add_candidates(
+        self,
+        tenant: str,
+        session_id: str,
+        candidates: Sequence[str],
+        *,
+        ended: bool,
+        round_number: int = 0,
+    ) -> Sequence[CandidateOutcome]:
+        """Give candidates to the gateway, as part of the trace of the offer."""
+        attributes = _of(session_id) | {"fairlead.session.candidates": len(candidates)}
+        with self._spans.open("candidates.flush", attributes, self._context(session_id)):
+            return await self._sessions.add_candidates(
+                tenant, session_id, candidates, ended=ended, round_number=round_number
+            )
+
+    async def restart(self, tenant: str, session_id: str, offer: str) -> Session:
+        """Begin a round, as part of the trace of the first offer."""
+        with self._spans.open(
+            "session.restart", _of(session_id), self._context(session_id)
+        ) as span:
+            session = await self._sessions.restart(tenant, session_id, offer)
+            span.set_attribute("fairlead.session.round", session.round)
+            return session
+
+    async def watch(
+        self, tenant: str, session_id: str, cursor: int
+    ) -> AsyncGenerator[Watched, None]:
+        """Watch a session; the span ends when the watcher is there."""
+        async with aclosing(self._sessions.watch(tenant, session_id, cursor)) as happenings:
+            with self._spans.open("session.watch", _of(session_id), self._context(session_id)):
+                subscribed = await anext(happenings)
+            yield subscribed
+            async for watched in happenings:
+                yield watched
+
+    def _context(self, session_id: str) -> Context | None:
+        """Return the trace of a session's offer; before there is one None, the caller's own."""
+        traceparent = self._trace_of(session_id)
+        return remote_context(traceparent) if traceparent else None
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session."""
@@ -89,6 +154,10 @@ class TracedSessions:
         await self._sessions.close_launch(launch_id)
 
 
+def _of(session_id: str) -> dict[str, str | int]:
+    return {"fairlead.session.id": session_id[:64]}
+
+
 class TracedDesk:
     """The gateways' desk with a span around each connection, in the trace that they name."""
 
@@ -96,13 +165,41 @@ class TracedDesk:
         self._desk = desk
         self._spans = _Spans(tracer_provider)
 
-    async def take_answer(self, gateway_id: str, session_id: str, answer: str) -> None:
+    async def take_answer(
+        self, gateway_id: str, session_id: str, answer: str, *, round_number: int
+    ) -> None:
         """Keep an answer."""
-        await self._desk.take_answer(gateway_id, session_id, answer)
+        await self._desk.take_answer(gateway_id, session_id, answer, round_number=round_number)
 
-    async def take_refusal(self, gateway_id: str, session_id: str, message: str) -> None:
+    async def take_refusal(
+        self, gateway_id: str, session_id: str, message: str, *, round_number: int
+    ) -> None:
         """Take a refusal."""
-        await self._desk.take_refusal(gateway_id, session_id, message)
+        await self._desk.take_refusal(gateway_id, session_id, message, round_number=round_number)
+
+    async def take_candidates(
+        self,
+        gateway_id: str,
+        session_id: str,
+        candidates: Sequence[str],
+        *,
+        round_number: int,
+        first: int,
+        ended: bool,
+    ) -> None:
+        """Keep candidates of a gateway."""
+        await self._desk.take_candidates(
+            gateway_id,
+            session_id,
+            candidates,
+            round_number=round_number,
+            first=first,
+            ended=ended,
+        )
+
+    async def take_wish(self, gateway_id: str, session_id: str, round_number: int) -> None:
+        """Take a wish for a restart."""
+        await self._desk.take_wish(gateway_id, session_id, round_number)
 
     async def take_change(
         self, gateway_id: str, session_id: str, *, connected: bool, reason: str

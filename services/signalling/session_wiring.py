@@ -11,6 +11,7 @@ from opentelemetry.trace import TracerProvider
 from redis.asyncio import Redis
 
 from chassis.clock import Clock
+from chassis.ids import random_id
 from chassis.telemetry import traceparent
 from signalling.broker import Broker, SessionTimings
 from signalling.gateway_desk import GatewayDesk
@@ -44,7 +45,13 @@ class SessionHalf:
             key=self.key,
             traceparent=traceparent,
         )
-        return TracedSessions(sessions=broker, tracer_provider=self.tracer_provider)
+        return TracedSessions(
+            sessions=broker, tracer_provider=self.tracer_provider, trace_of=self._trace_of
+        )
+
+    def _trace_of(self, session_id: str) -> str:
+        session = self.book.known(session_id)
+        return session.traceparent if session else ""
 
     def desk(self, launches: ReachedLaunches) -> TracedDesk:
         """Return the gateways' desk for these launches."""
@@ -63,7 +70,8 @@ async def open_sessions(
     settings: Settings, *, redis: Redis, clock: Clock, key: bytes, tracer_provider: TracerProvider
 ) -> AsyncIterator[SessionHalf]:
     """Open the session half; while in the block it looks after sessions and gateways."""
-    book = SessionBook(store=RedisSessions(redis=redis), clock=clock)
+    store = RedisSessions(redis=redis, origin=random_id("rep"))
+    book = SessionBook(store=store, clock=clock, lenient_seconds=settings.session_seconds)
     lease_seconds = 3 * settings.gateway_heartbeat_seconds
     switchboard = Switchboard(
         book=book,
@@ -74,6 +82,7 @@ async def open_sessions(
     )
     async with asyncio.TaskGroup() as tasks:
         watching = tasks.create_task(switchboard.watch())
+        following = tasks.create_task(switchboard.follow(store.changes))
         try:
             yield SessionHalf(
                 book=book,
@@ -82,9 +91,12 @@ async def open_sessions(
                 timings=SessionTimings(
                     session_seconds=settings.session_seconds,
                     offer_timeout_seconds=settings.offer_timeout_seconds,
+                    connect_seconds=settings.connect_seconds,
+                    relay_connect_seconds=settings.relay_connect_seconds,
                 ),
                 key=key,
                 tracer_provider=tracer_provider,
             )
         finally:
             watching.cancel()
+            following.cancel()

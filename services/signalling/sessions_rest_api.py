@@ -1,36 +1,91 @@
-"""Routes of sessions: JSON in, broker, JSON out."""
+"""Routes of sessions: JSON in, broker, JSON or a stream of events out."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import datetime
-from typing import Literal
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Request, Response, WebSocket
+from pydantic import AliasChoices, BaseModel, Field
 
 from signalling.caller import current_tenant
+from signalling.event_stream import EventStreams
+from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
 from signalling.problems import problem_documents
-from signalling.rest_parameters import IdempotencyKey
+from signalling.rest_parameters import (
+    Cursor,
+    IdempotencyKey,
+    LastEventId,
+    cursor_number,
+    stream_documents,
+)
 from signalling.rest_types import Body
-from signalling.session import Session, SessionState
-from signalling.session_ports import Sessions
+from signalling.session import IcePolicy, Session, SessionMode
+from signalling.session_event import SessionState
+from signalling.session_json import watched_line
+from signalling.session_ports import Sessions, Watched
+from signalling.socket_talks import conversed, received
 
 
 class OpenBody(Body):
-    """Which launch to reach."""
+    """Which launch to reach, and how."""
 
-    launch_id: str
+    target: str = Field(
+        validation_alias=AliasChoices("target", "launch_id"),
+        description="Id of a launch, or of a sandbox that has a lease of its own;"
+        " `launch_id` is another name for it.",
+    )
     mode: str = Field(
-        default="complete",
-        description="How candidates travel: all of them inside the descriptions.",
-        json_schema_extra={"enum": ["complete"]},
+        default=SessionMode.COMPLETE.value,
+        description="How candidates travel: inside the descriptions, or as they are found.",
+        json_schema_extra={"enum": [mode.value for mode in SessionMode]},
+    )
+    ice_policy: str = Field(
+        default=IcePolicy.ALL.value,
+        description="Which paths it may take: any, only through a TURN server, never through one.",
+        json_schema_extra={"enum": [policy.value for policy in IcePolicy]},
     )
 
 
 class OfferBody(Body):
     """The client's offer."""
 
-    offer: str = Field(description="SDP (RFC 8866) with its candidates, at most 64 KiB.")
+    offer: str = Field(
+        description="SDP (RFC 8866), at most 64 KiB, in mode complete with its candidates; or what"
+        " the peers have sealed."
+    )
+
+
+class CandidatesBody(Body):
+    """Candidates of the client."""
+
+    candidates: list[str] = Field(
+        default=[],
+        description="`candidate:…` (RFC 8839) or sealed, in the order in which they were found.",
+        json_schema_extra={"maxItems": MOST_IN_A_CALL},
+    )
+    end_of_candidates: bool = Field(default=False, description="No more come in this round.")
+    round: int = Field(
+        default=0,
+        ge=0,
+        le=2**31 - 1,
+        description="Round that they belong to; 0 for the one under way.",
+    )
+
+
+class CandidatesAnswer(BaseModel):
+    """What became of the candidates."""
+
+    outcomes: list[CandidateOutcome] = Field(description="One for each, in the same order.")
+
+
+class RestartBody(Body):
+    """The offer of a new round."""
+
+    offer: str = Field(default="", description="SDP with new ICE credentials, or sealed.")
 
 
 class SessionAnswer(BaseModel):
@@ -39,8 +94,10 @@ class SessionAnswer(BaseModel):
     session_id: str
     launch_id: str
     gateway_id: str
-    mode: Literal["complete"]
+    mode: SessionMode
+    ice_policy: IcePolicy
     state: SessionState
+    round: int = Field(description="From 1; each restart is one more.")
     created_at: datetime
     expires_at: datetime
     close_reason: str = Field(description="Empty until it is closed.")
@@ -49,11 +106,33 @@ class SessionAnswer(BaseModel):
 class AnsweredSession(BaseModel):
     """The gateway's answer."""
 
-    answer: str = Field(description="SDP answer, with its candidates.")
+    answer: str = Field(description="SDP answer, in mode complete with its candidates.")
     session: SessionAnswer
 
 
-def sessions_router(sessions: Sessions) -> APIRouter:
+class SessionLine(BaseModel):
+    """One event of a session: `subscribed` first, the last one is always `closed`."""
+
+    type: str = Field(
+        json_schema_extra={
+            "enum": ["subscribed", "state", "answer", "candidates", "restart_wanted", "closed"]
+        }
+    )
+    sequence: int = Field(description="Number of the event, the cursor to go on from.")
+    session: SessionAnswer | None = Field(default=None, description="Of `subscribed`.")
+    state: SessionState | None = Field(default=None, description="Of `state`.")
+    round: int | None = Field(default=None, description="Of what belongs to a round.")
+    answer: str | None = Field(default=None, description="Of `answer`.")
+    candidates: list[str] | None = Field(default=None, description="Of `candidates`.")
+    end_of_candidates: bool | None = Field(default=None, description="Of `candidates`.")
+    reason: str | None = Field(default=None, description="Of `closed`, as all that follow.")
+    message: str | None = None
+    critical: bool | None = None
+    user_initiated: bool | None = None
+    retryable: bool | None = None
+
+
+def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     """Return the routes of sessions."""
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
@@ -70,7 +149,9 @@ def sessions_router(sessions: Sessions) -> APIRouter:
         body: OpenBody, response: Response, key: IdempotencyKey = None
     ) -> SessionAnswer:
         """Reserve a gateway for a launch that holds a sandbox."""
-        session = await sessions.open(current_tenant(), body.launch_id, body.mode, key)
+        session = await sessions.open(
+            current_tenant(), body.target, body.mode, key, ice_policy=body.ice_policy
+        )
         response.headers["Location"] = f"/v1/sessions/{session.session_id}"
         return _answer(session)
 
@@ -96,7 +177,98 @@ def sessions_router(sessions: Sessions) -> APIRouter:
         session = await sessions.offer(current_tenant(), session_id, body.offer)
         return AnsweredSession(answer=session.answer, session=_answer(session))
 
+    @router.post(
+        "/{session_id}/candidates",
+        response_model=CandidatesAnswer,
+        responses=problem_documents(404, 409, 413),
+    )
+    async def add_candidates(
+        session_id: str, body: CandidatesBody, key: IdempotencyKey = None
+    ) -> CandidatesAnswer:
+        """Give candidates to the gateway, each once; the call may be repeated."""
+        outcomes = await sessions.add_candidates(
+            current_tenant(),
+            session_id,
+            body.candidates,
+            ended=body.end_of_candidates,
+            round_number=body.round,
+        )
+        return CandidatesAnswer(outcomes=list(outcomes))
+
+    @router.post(
+        "/{session_id}/restart",
+        response_model=AnsweredSession,
+        responses=problem_documents(404, 409, 413),
+    )
+    async def restart_session(
+        session_id: str, body: RestartBody, key: IdempotencyKey = None
+    ) -> AnsweredSession:
+        """Negotiate anew (ICE restart); the path in use goes on until the new one works."""
+        session = await sessions.restart(current_tenant(), session_id, body.offer)
+        answer = session.answer if body.offer else ""
+        return AnsweredSession(answer=answer, session=_answer(session))
+
+    @router.get(
+        "/{session_id}/events",
+        response_class=Response,
+        responses={
+            **stream_documents("SessionLine", "Events, the last line is `closed`."),
+            **problem_documents(404, 410),
+        },
+    )
+    async def watch_events(
+        session_id: str,
+        request: Request,
+        cursor: Cursor = None,
+        last_event_id: LastEventId = None,
+    ) -> Response:
+        """Stream what happens to a session; closing the stream closes nothing else."""
+        after = cursor_number(cursor or last_event_id or "0")
+        source = sessions.watch(current_tenant(), session_id, after)
+        accept = request.headers.get("accept", "")
+        return await streams.respond(source, watched_line, accept=accept)
+
     return router
+
+
+def session_watch_router(sessions: Sessions) -> APIRouter:
+    """Return the WebSocket that watches a session; its key is checked before it."""
+    router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+
+    @router.websocket("/{session_id}/watch")
+    async def watch_session(session_id: str, socket: WebSocket, cursor: Cursor = None) -> None:
+        """Send what happens to a session; the first message is `subscribed`."""
+        await socket.accept()
+        await conversed(socket, _watch(socket, sessions, session_id, cursor))
+
+    return router
+
+
+async def _watch(
+    socket: WebSocket, sessions: Sessions, session_id: str, cursor: str | None
+) -> None:
+    watching = sessions.watch(current_tenant(), session_id, cursor_number(cursor or "0"))
+    tasks = [asyncio.ensure_future(_send(socket, watching)), asyncio.ensure_future(_left(socket))]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for task in ended:
+        task.result()
+
+
+async def _send(socket: WebSocket, watching: AsyncGenerator[Watched, None]) -> None:
+    async with aclosing(watching) as happenings:
+        async for watched in happenings:
+            await socket.send_text(json.dumps(watched_line(watched).members))
+
+
+async def _left(socket: WebSocket) -> None:
+    """Wait until the client leaves, with WebSocketDisconnect; what it says means nothing."""
+    while True:
+        await received(socket)
 
 
 def _answer(session: Session) -> SessionAnswer:
@@ -104,8 +276,10 @@ def _answer(session: Session) -> SessionAnswer:
         session_id=session.session_id,
         launch_id=session.launch_id,
         gateway_id=session.gateway_id,
-        mode="complete",
+        mode=session.mode,
+        ice_policy=session.ice_policy,
         state=session.state,
+        round=session.round,
         created_at=session.created_at,
         expires_at=session.expires_at,
         close_reason=session.close_reason.value if session.close_reason else "",

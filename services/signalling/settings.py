@@ -82,7 +82,19 @@ class Settings(RoomSettings):
         default=60.0,
         gt=0,
         le=86_400,
-        description="How long a session waits to connect, and outlives its gateway's last word.",
+        description="How long a session waits for its offer, and outlives its gateway's last word.",
+    )
+    connect_seconds: float = Field(
+        default=24.0,
+        gt=0,
+        le=86_400,
+        description="How long a session may take from its offer to its connection.",
+    )
+    relay_connect_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        le=86_400,
+        description="The same for one that may go through a TURN server only.",
     )
     gateway_grace_seconds: float = Field(
         default=15.0,

@@ -10,27 +10,45 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from chassis.clock import Clock
 from chassis.errors import FairleadError
-from signalling.gateway import Gateway, least_loaded
-from signalling.session import CloseReason, Session
+from signalling.close_reason import CloseReason
+from signalling.gateway import Gateway, GatewaysFull, GatewayUnavailable, least_loaded
+from signalling.session import Session
 from signalling.session_book import SessionBook
-from signalling.session_ports import GatewayDirectory
+from signalling.session_errors import ModeUnsupported
+from signalling.session_ports import GatewayDirectory, Notice
 
 log = logging.getLogger(__name__)
 
-_OUTBOX_ORDERS = 256
+OUTBOX_ORDERS = 4096
+"""How many orders wait for a gateway at most."""
 _MISSED_HEARTBEATS = 3
+_FOLLOW_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A session is wanted: answer its offer."""
+    """A session is wanted: answer its offer; with all candidates of the client so far."""
 
     session: Session
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """More candidates of the client, after the `first` ones of the round; what has no more says
+    so.
+    """
+
+    session_id: str
+    round: int
+    first: int
+    candidates: tuple[str, ...]
+    ended: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +66,50 @@ class Grant:
     refusal: FairleadError | None = None
 
 
-Order = Want | Unwant | Grant
+Order = Want | Give | Unwant | Grant
 
 
 class Association:
-    """One gateway's stream: what it last said of itself, and the queue of what it is told."""
+    """One gateway's stream: what it last said of itself, what it was told of which session, and the
+    queue of what it is told.
+    """
 
     def __init__(self, *, gateway: Gateway, heard_at: float) -> None:
         self.gateway = gateway
         self.heard_at = heard_at
         self.end_reason = ""
+        self._told: dict[str, Session] | None = None
         self._orders: deque[Order] = deque()
         self._woken = asyncio.Event()
+
+    def welcome(self, wanted: Sequence[Session]) -> None:
+        """Note what the welcome says; before it nothing is told."""
+        self._told = {session.session_id: session for session in wanted}
+
+    def tell(self, session: Session) -> None:
+        """Queue what a session's newest record has and the gateway does not know."""
+        if self._told is None:
+            return
+        told = self._told.get(session.session_id)
+        if session.is_closed:
+            if self._told.pop(session.session_id, None) is not None:
+                self.give(Unwant(session.session_id))
+        elif session.offer and (told is None or told.offer != session.offer):
+            self._told[session.session_id] = session
+            self.give(Want(session))
+        elif told is not None and session.round == told.round:
+            self._told[session.session_id] = session
+            first = len(told.client_candidates)
+            more = session.client_candidates[first:]
+            ends = session.client_ended and not told.client_ended
+            if told.offer and (more or ends):
+                give = Give(session.session_id, session.round, first, more, session.client_ended)
+                self.give(give)
+
+    def forget(self, session_id: str) -> None:
+        """Note that the gateway itself has closed a session."""
+        if self._told is not None:
+            self._told.pop(session_id, None)
 
     def end(self, reason: str) -> None:
         """Give the stream up; the first reason stays."""
@@ -70,7 +120,7 @@ class Association:
         """Queue an order; a gateway that does not take its orders is disconnected, and heals when
         it comes back.
         """
-        if len(self._orders) >= _OUTBOX_ORDERS:
+        if len(self._orders) >= OUTBOX_ORDERS:
             self.end("too_slow")
             return
         self._orders.append(order)
@@ -103,34 +153,56 @@ class Switchboard:
         self._directory = directory
         self._clock = clock
         self._grace = grace_seconds
+        book.tell_gateway = self.tell
         self._associations: dict[str, Association] = {}
+        self._elsewhere: Sequence[Gateway] = ()
         self._lost_at: dict[str, float] = {}
 
-    def choose(self) -> str:
-        """Return the id of the gateway for a new session; raises GatewayUnavailable or
-        GatewaysFull.
+    def connected(self) -> Collection[str]:
+        """Return the ids of the gateways that are connected here."""
+        return tuple(self._associations)
+
+    async def choose(self, *, trickles: bool = False) -> str:
+        """Return the id of the gateway for a new session, here or at another replica.
+
+        Raises GatewayUnavailable, GatewaysFull and, where gateways are there and none can trickle,
+        ModeUnsupported.
         """
-        held: dict[str, int] = {}
-        for session in self._book.live():
-            held[session.gateway_id] = held.get(session.gateway_id, 0) + 1
+        try:
+            return self._chosen(trickles)
+        except (GatewayUnavailable, GatewaysFull, ModeUnsupported):
+            self._elsewhere = await self._directory.list()
+            return self._chosen(trickles)
+
+    def _chosen(self, trickles: bool) -> str:
+        gateways = {gateway.gateway_id: gateway for gateway in self._elsewhere}
+        for gateway_id, association in self._associations.items():
+            gateways[gateway_id] = association.gateway
+        able = [gateway for gateway in gateways.values() if gateway.can_trickle or not trickles]
+        if gateways and not able:
+            raise ModeUnsupported
         return least_loaded(
-            replace(
-                association.gateway,
-                sessions=max(association.gateway.sessions, held.get(gateway_id, 0)),
-            )
-            for gateway_id, association in self._associations.items()
+            replace(gateway, sessions=max(gateway.sessions, self._book.held(gateway.gateway_id)))
+            for gateway in able
         ).gateway_id
 
-    def want(self, session: Session) -> None:
-        """Tell a session's gateway of its offer; one that is away gets it with its welcome."""
+    def tell(self, session: Session) -> None:
+        """Tell a session's gateway what is new; one that is away learns it from its welcome."""
         association = self._associations.get(session.gateway_id)
         if association is not None:
-            association.give(Want(session))
+            association.tell(session)
 
-    def unwant(self, gateway_id: str, session_id: str) -> None:
-        """Tell a gateway to close a session; one that is away learns it from its welcome."""
+    def forget(self, gateway_id: str, session_id: str) -> None:
+        """Note that a gateway has closed a session by itself."""
         association = self._associations.get(gateway_id)
         if association is not None:
+            association.forget(session_id)
+
+    def unwant(self, gateway_id: str, session_id: str) -> None:
+        """Tell a gateway to close a session, whatever it was told of it."""
+        association = self._associations.get(gateway_id)
+        if association is not None:
+            association.forget(session_id)
             association.give(Unwant(session_id))
 
     async def connect(
@@ -149,18 +221,20 @@ class Switchboard:
         self._associations[gateway.gateway_id] = association
         self._lost_at.pop(gateway.gateway_id, None)
         try:
-            wanted = []
             for session in await self._book.of_gateway(gateway.gateway_id):
                 if session.is_negotiated and session.session_id not in held:
                     await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
-                elif session.expires_at <= self._clock.now():
-                    await self._book.close(session.session_id, CloseReason.EXPIRED)
                 else:
-                    wanted.append(session)
+                    await self._expire(session)
         except BaseException:
             await self.disconnect(association)
             raise
         await self._register(association.gateway)
+        # What came or went meanwhile is in the book; from here on changes are told.
+        wanted = [
+            session for session in self._book.live() if session.gateway_id == gateway.gateway_id
+        ]
+        association.welcome(wanted)
         log.info("gateway connected", extra={"gateway_id": gateway.gateway_id})
         return association, wanted
 
@@ -200,22 +274,27 @@ class Switchboard:
             if now - association.heard_at > _MISSED_HEARTBEATS * self.heartbeat_seconds:
                 association.end("silent")
                 await self.disconnect(association)
+        self._elsewhere = await self._directory.list()
+        present = {gateway.gateway_id for gateway in self._elsewhere} | set(self._associations)
+        for gateway_id in {session.gateway_id for session in self._book.live()} - present:
+            self._lost_at.setdefault(gateway_id, now)  # another replica was lost with it
         for gateway_id, lost_at in list(self._lost_at.items()):
-            if now - lost_at >= self._grace:
+            if gateway_id in present:
+                del self._lost_at[gateway_id]
+            elif now - lost_at >= self._grace:
                 await self._give_up(gateway_id)
         for session in self._book.live():
-            if session.expires_at <= self._clock.now():
-                closed = await self._book.expire(session.session_id)
-                if closed is not None:
-                    self.unwant(closed.gateway_id, closed.session_id)
+            await self._expire(session)
+
+    async def _expire(self, session: Session) -> None:
+        if session.expires_at <= self._clock.now():
+            await self._book.expire(session.session_id)
 
     async def _give_up(self, gateway_id: str) -> None:
         for session in await self._book.of_gateway(gateway_id):
             if gateway_id in self._associations:  # it came back meanwhile
                 return
-            closed = await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
-            if closed is not None:
-                self.unwant(closed.gateway_id, closed.session_id)
+            await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
         self._lost_at.pop(gateway_id, None)
 
     async def watch(self, period_seconds: float = 1.0) -> None:
@@ -224,8 +303,29 @@ class Switchboard:
             try:
                 await self.patrol()
             except FairleadError as error:
+                # Gateways that cannot come back while the store is away are not lost for that.
+                now = self._clock.monotonic()
+                self._lost_at = dict.fromkeys(self._lost_at, now)
                 log.warning("sessions not looked after", extra={"reason": error.reason})
             await asyncio.sleep(period_seconds)
+
+    async def follow(
+        self, changes: Callable[[], AsyncGenerator[Sequence[Notice] | None, None]]
+    ) -> None:
+        """Follow what other replicas change, for ever; where the notices were interrupted, look at
+        everything again.
+        """
+        while True:
+            try:
+                async with aclosing(changes()) as batches:
+                    async for batch in batches:
+                        if batch is None:
+                            await self._book.look_again(self.connected())
+                        else:
+                            await self._book.hear(batch, self.connected())
+            except FairleadError as error:
+                log.warning("other replicas not followed", extra={"reason": error.reason})
+            await asyncio.sleep(_FOLLOW_AGAIN_SECONDS)
 
     def end_all(self) -> None:
         """Give up every stream, for a stop; the gateways come back to whoever serves next."""

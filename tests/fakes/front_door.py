@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from chassis.errors import FairleadError
-from chassis.ids import derived_id, is_id
+from chassis.ids import derived_id
 from signalling.batch import Batch, BatchFailure, BatchOutcome, BatchState
 from signalling.execution import (
     Command,
@@ -61,7 +61,6 @@ from signalling.launch_request import (
 )
 from signalling.launches import PageSizeInvalid
 from signalling.ports import Span
-from signalling.session import Session, SessionNotFound
 from signalling.snapshot import Freshness, MissReason, Snapshot, Tip
 from signalling.workspace import Imported, Workspace
 from tests.fakes.clock import START
@@ -306,43 +305,6 @@ class FakeUploads:
             received_bytes=len(self.received),
         )
         return Imported(snapshot, self.made)
-
-
-class FakeSessions:
-    """Answers whatever is asked of one session."""
-
-    def __init__(self) -> None:
-        self.session = Session(
-            session_id="ses_" + "a" * 26,
-            tenant="default",
-            launch_id="lch_" + "a" * 26,
-            gateway_id="gtw_" + "a" * 26,
-            created_at=START,
-            expires_at=START,
-            answer=ANSWER,
-        )
-
-    async def open(self, tenant: str, launch_id: str, mode: str, key: str | None) -> Session:
-        if not is_id("lch", launch_id):
-            raise LaunchNotFound(launch_id)
-        return self.session
-
-    async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
-        return await self.get(tenant, session_id)
-
-    async def get(self, tenant: str, session_id: str) -> Session:
-        if session_id != self.session.session_id:
-            raise SessionNotFound(session_id)
-        return self.session
-
-    async def close(self, tenant: str, session_id: str) -> Session:
-        return await self.get(tenant, session_id)
-
-    async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
-        return self.session.session_id, ANSWER
-
-    async def close_launch(self, launch_id: str) -> None:
-        return None
 
 
 class FakeMesh:

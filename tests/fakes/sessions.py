@@ -2,35 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from chassis.errors import FairleadError
 from signalling.gateway import Gateway, Meeting
 from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import LaunchNotFound
 from signalling.session import Session
-from signalling.session_ports import Reached
+from signalling.session_ports import Notice, Reached
 from tests.fakes.clock import START, FakeClock
 
 
 class FakeSessionStore:
-    """Records in a dictionary; `forget` is a store that lost everything."""
+    """Records in a dictionary; `forget` is a store that lost everything.
 
-    def __init__(self, clock: FakeClock) -> None:
+    `replica` is the same store as another process has it. `before_save` runs where a write is on
+    its way, `raising` is raised by everything while it is set.
+    """
+
+    def __init__(self, clock: FakeClock, shared: FakeSessionStore | None = None) -> None:
         self._clock = clock
-        self._records: dict[str, tuple[Session, float]] = {}
+        self._records: dict[str, tuple[Session, float]] = shared._records if shared else {}
+        self._replicas: list[FakeSessionStore] = shared._replicas if shared else []
+        self._replicas.append(self)
+        self._changes: asyncio.Queue[Notice | None] = asyncio.Queue()
+        self.interrupt()
+        self.before_save: Callable[[Session], Awaitable[None]] | None = None
+        self.raising: FairleadError | None = None
+
+    def replica(self) -> FakeSessionStore:
+        return FakeSessionStore(self._clock, self)
 
     def forget(self) -> None:
         self._records.clear()
 
+    def interrupt(self) -> None:
+        """Lose the notices that are on their way."""
+        self._changes = asyncio.Queue()
+        self._changes.put_nowait(None)
+
+    async def changes(self) -> AsyncGenerator[Sequence[Notice] | None, None]:
+        while True:
+            notice = await self._changes.get()
+            yield None if notice is None else [notice]
+
+    async def get_many(self, session_ids: Sequence[str]) -> Sequence[Session]:
+        found = [await self.get(session_id) for session_id in session_ids]
+        return [session for session in found if session is not None]
+
     async def get(self, session_id: str) -> Session | None:
+        if self.raising is not None:
+            raise self.raising
         record = self._records.get(session_id)
         if record is None or record[1] <= self._clock.monotonic():
             return None
         return record[0]
 
     async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
+        if self.before_save is not None:
+            await self.before_save(session)
         stored = await self.get(session.session_id)
         if stored is None:
             fits = session.version == 1 or restore
@@ -38,6 +71,9 @@ class FakeSessionStore:
             fits = stored == session or stored.version == session.version - 1
         if fits:
             self._records[session.session_id] = (session, self._clock.monotonic() + ttl_seconds)
+            for other in self._replicas:
+                if other is not self:
+                    other._changes.put_nowait(Notice(session.session_id, session.gateway_id))
         return fits
 
     async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
@@ -140,3 +176,8 @@ OFFER = "\r\n".join(
 )
 ANSWER = OFFER.replace("a=setup:actpass", "a=setup:active")
 MEETING = Meeting(address="unix:/relay", ticket=bytes(32))
+
+
+def candidate(number: int) -> str:
+    """Return one of many host candidates (RFC 8839, section 5.1)."""
+    return f"candidate:{number} 1 udp 2130706431 127.0.0.1 {40_000 + number} typ host"

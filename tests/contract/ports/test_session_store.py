@@ -12,9 +12,10 @@ from redis.asyncio import Redis
 
 from chassis.errors import Unavailable
 from chassis.redis_client import open_redis
+from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway
 from signalling.redis_sessions import RedisGateways, RedisSessions
-from signalling.session import CloseReason, Session
+from signalling.session import Session
 from signalling.session_ports import GatewayDirectory, SessionStore
 from tests.fakes.clock import START, FakeClock
 from tests.fakes.sessions import (
@@ -26,6 +27,8 @@ from tests.fakes.sessions import (
 from tests.redis_fixture import RedisServer
 
 pytestmark = pytest.mark.asyncio
+
+ORIGIN = "rep_" + "a" * 26
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
         return
     async with open_redis(request.getfixturevalue("redis_url")) as redis:
         await redis.flushall()
-        yield Stores(RedisSessions(redis=redis), RedisGateways(redis=redis, lease_seconds=15))
+        yield Stores(
+            RedisSessions(redis=redis, origin=ORIGIN), RedisGateways(redis=redis, lease_seconds=15)
+        )
 
 
 def opened(letter: str = "a") -> Session:
@@ -60,9 +65,9 @@ async def test_what_is_saved_is_read_again(stores: Stores) -> None:
     assert await stores.sessions.get(session.session_id) is None
     assert await stores.sessions.save(session, ttl_seconds=60)
     assert await stores.sessions.get(session.session_id) == session
-    offered = session.with_offer(OFFER, traceparent="00-trace")
+    offered = session.with_offer(OFFER, expires_at=START, traceparent="00-trace")
     assert await stores.sessions.save(offered, ttl_seconds=60)
-    answered = offered.with_answer(ANSWER, expires_at=START)
+    answered = offered.with_answer(ANSWER)
     assert await stores.sessions.save(answered, ttl_seconds=60)
     assert await stores.sessions.get(session.session_id) == answered
     closed = answered.closed(CloseReason.OFFER_FAILED, "a sentence")
@@ -72,13 +77,15 @@ async def test_what_is_saved_is_read_again(stores: Stores) -> None:
 
 async def test_only_the_successor_is_written(stores: Stores) -> None:
     session = opened()
-    offered = session.with_offer(OFFER)
+    offered = session.with_offer(OFFER, expires_at=START)
     assert not await stores.sessions.save(offered, ttl_seconds=60)
     assert await stores.sessions.save(session, ttl_seconds=60)
     other = replace(session, tenant="other")
     assert not await stores.sessions.save(other, ttl_seconds=60)
     assert await stores.sessions.save(offered, ttl_seconds=60)
-    assert not await stores.sessions.save(session.with_offer("another"), ttl_seconds=60)
+    assert not await stores.sessions.save(
+        session.with_offer("another", expires_at=START), ttl_seconds=60
+    )
     assert await stores.sessions.get(session.session_id) == offered
 
 
@@ -93,7 +100,9 @@ async def test_of_many_writers_one_wins(stores: Stores) -> None:
     await stores.sessions.save(session, ttl_seconds=60)
     written = await asyncio.gather(
         *(
-            stores.sessions.save(session.with_offer(f"offer {number}"), ttl_seconds=60)
+            stores.sessions.save(
+                session.with_offer(f"offer {number}", expires_at=START), ttl_seconds=60
+            )
             for number in range(10)
         )
     )
@@ -101,7 +110,7 @@ async def test_of_many_writers_one_wins(stores: Stores) -> None:
 
 
 async def test_a_lost_record_is_written_only_when_that_is_asked_for(stores: Stores) -> None:
-    offered = opened().with_offer(OFFER)
+    offered = opened().with_offer(OFFER, expires_at=START)
     assert not await stores.sessions.save(offered, ttl_seconds=60)
     assert await stores.sessions.save(offered, ttl_seconds=60, restore=True)
     assert await stores.sessions.get(offered.session_id) == offered
@@ -134,7 +143,7 @@ async def test_gateways_are_listed_until_they_are_removed(stores: Stores) -> Non
 
 
 async def test_redis_forgets_after_the_time_to_live(redis: Redis) -> None:
-    store = RedisSessions(redis=redis)
+    store = RedisSessions(redis=redis, origin=ORIGIN)
     session = opened()
     await store.save(session, ttl_seconds=30)
     for key in (
@@ -151,7 +160,7 @@ async def test_a_redis_that_is_away_is_a_typed_error(own_redis: RedisServer) -> 
     async with open_redis(own_redis.url) as redis:
         own_redis.stop()
         with pytest.raises(Unavailable) as caught:
-            await RedisSessions(redis=redis).get("ses_" + "a" * 26)
+            await RedisSessions(redis=redis, origin=ORIGIN).get("ses_" + "a" * 26)
         assert caught.value.reason == "redis_unavailable"
         with pytest.raises(Unavailable):
             await RedisGateways(redis=redis, lease_seconds=15).list()

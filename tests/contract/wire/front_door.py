@@ -19,12 +19,12 @@ from signalling.file_ports import Files
 from signalling.rest_api import RestParts, rest_application
 from signalling.tracing import HttpTracing
 from tests.fakes.answers import FakeAnswers
+from tests.fakes.fixed_sessions import FakeSessions
 from tests.fakes.front_door import (
     FakeCheck,
     FakeExecutions,
     FakeLaunches,
     FakeMesh,
-    FakeSessions,
     FakeUploads,
     NoFiles,
 )

@@ -8,21 +8,23 @@ from dataclasses import dataclass
 import pytest
 
 from chassis.errors import DeadlineExceeded, FairleadError
-from signalling.broker import Broker, ModeUnsupported, SessionTimings
+from signalling.broker import Broker, SessionTimings
+from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway, GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import GatewayDesk, PortInvalid, SandboxNotReady
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
-from signalling.session import (
-    CloseReason,
+from signalling.session import Session
+from signalling.session_book import SessionBook
+from signalling.session_errors import (
+    ModeUnsupported,
     OfferConflict,
     OfferRefused,
-    Session,
     SessionClosed,
+    SessionKeyConflict,
     SessionNotFound,
-    SessionState,
 )
-from signalling.session_book import SessionBook, SessionKeyConflict
-from signalling.switchboard import Association, Switchboard, Unwant, Want
+from signalling.session_event import SessionState
+from signalling.switchboard import OUTBOX_ORDERS, Association, Switchboard, Unwant, Want
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
@@ -322,7 +324,8 @@ async def test_sessions_expire_unless_their_gateway_is_heard(house: House) -> No
         await house.switchboard.patrol()
     assert await house.state(connected) == (SessionState.CONNECTED, None)
     assert await house.state(idle) == (SessionState.CLOSED, CloseReason.EXPIRED)
-    assert await association.next_order() == Unwant(idle.session_id)
+    house.switchboard.unwant(GATEWAY, "ses_sentinel")
+    assert await association.next_order() == Unwant("ses_sentinel")  # it never had an offer
 
 
 @pytest.mark.parametrize("reason", ["peer_closed", "connection_failed", "requested"])
@@ -354,7 +357,7 @@ async def test_a_store_that_lost_everything_gets_its_sessions_back(house: House)
 
 async def test_a_gateway_that_takes_no_orders_is_disconnected(house: House) -> None:
     association, _ = await house.connect()
-    for number in range(300):
+    for number in range(OUTBOX_ORDERS + 1):
         house.switchboard.unwant(GATEWAY, f"ses_{number}")
     assert await association.next_order() is None
     assert association.end_reason == "too_slow"

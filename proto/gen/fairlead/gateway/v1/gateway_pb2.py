@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairlead/gateway/v1/gateway.proto\x12\x13\x66\x61irlead.gateway.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x02\n\x12SynchronizeRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.fairlead.gateway.v1.HelloH\x00\x12\x33\n\theartbeat\x18\x02 \x01(\x0b\x32\x1e.fairlead.gateway.v1.HeartbeatH\x00\x12\x38\n\x08\x61nswered\x18\x03 \x01(\x0b\x32$.fairlead.gateway.v1.SessionAnsweredH\x00\x12\x36\n\x07\x63hanged\x18\x04 \x01(\x0b\x32#.fairlead.gateway.v1.SessionChangedH\x00\x12\x36\n\x0bport_wanted\x18\x05 \x01(\x0b\x32\x1f.fairlead.gateway.v1.PortWantedH\x00\x42\t\n\x07message\"[\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0bsession_ids\x18\x02 \x03(\t\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x05\x12\x17\n\x0fworkers_address\x18\x04 \x01(\t\"A\n\tHeartbeat\x12\x10\n\x08sessions\x18\x01 \x01(\x05\x12\x10\n\x08\x63hannels\x18\x02 \x01(\x05\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\"s\n\x0fSessionAnswered\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x06\x61nswer\x18\x02 \x01(\tH\x00\x12/\n\x07refusal\x18\x03 \x01(\x0b\x32\x1c.fairlead.gateway.v1.RefusalH\x00\x42\t\n\x07outcome\"*\n\x07Refusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"M\n\x0eSessionChanged\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x14\n\x0c\x63lose_reason\x18\x03 \x01(\t\"g\n\nPortWanted\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0e\n\x06ticket\x18\x05 \x01(\x0c\"\xfb\x01\n\x13SynchronizeResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.fairlead.gateway.v1.WelcomeH\x00\x12\x34\n\x06wanted\x18\x02 \x01(\x0b\x32\".fairlead.gateway.v1.SessionWantedH\x00\x12\x38\n\x08unwanted\x18\x03 \x01(\x0b\x32$.fairlead.gateway.v1.SessionUnwantedH\x00\x12\x38\n\x0cport_granted\x18\x04 \x01(\x0b\x32 .fairlead.gateway.v1.PortGrantedH\x00\x42\t\n\x07message\"X\n\x07Welcome\x12\x32\n\x06wanted\x18\x01 \x03(\x0b\x32\".fairlead.gateway.v1.SessionWanted\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x05\"w\n\rSessionWanted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05offer\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\"%\n\x0fSessionUnwanted\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x90\x01\n\x0bPortGranted\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12\x31\n\x04\x64oor\x18\x02 \x01(\x0b\x32\x1d.fairlead.gateway.v1.PortDoorB\x02\x18\x01H\x00\x12/\n\x07refusal\x18\x03 \x01(\x0b\x32\x1c.fairlead.gateway.v1.RefusalH\x00\x42\t\n\x07outcome\".\n\x08PortDoor\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c:\x02\x18\x01\x32v\n\x0eGatewayService\x12\x64\n\x0bSynchronize\x12\'.fairlead.gateway.v1.SynchronizeRequest\x1a(.fairlead.gateway.v1.SynchronizeResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fairlead/gateway/v1/gateway.proto\x12\x13\x66\x61irlead.gateway.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x03\n\x12SynchronizeRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.fairlead.gateway.v1.HelloH\x00\x12\x33\n\theartbeat\x18\x02 \x01(\x0b\x32\x1e.fairlead.gateway.v1.HeartbeatH\x00\x12\x38\n\x08\x61nswered\x18\x03 \x01(\x0b\x32$.fairlead.gateway.v1.SessionAnsweredH\x00\x12\x36\n\x07\x63hanged\x18\x04 \x01(\x0b\x32#.fairlead.gateway.v1.SessionChangedH\x00\x12\x36\n\x0bport_wanted\x18\x05 \x01(\x0b\x32\x1f.fairlead.gateway.v1.PortWantedH\x00\x12@\n\x10\x63\x61ndidates_found\x18\x06 \x01(\x0b\x32$.fairlead.gateway.v1.CandidatesFoundH\x00\x12<\n\x0erestart_wanted\x18\x07 \x01(\x0b\x32\".fairlead.gateway.v1.RestartWantedH\x00\x42\t\n\x07message\"p\n\x05Hello\x12\x12\n\ngateway_id\x18\x01 \x01(\t\x12\x13\n\x0bsession_ids\x18\x02 \x03(\t\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x05\x12\x17\n\x0fworkers_address\x18\x04 \x01(\t\x12\x13\n\x0b\x63\x61n_trickle\x18\x05 \x01(\x08\"A\n\tHeartbeat\x12\x10\n\x08sessions\x18\x01 \x01(\x05\x12\x10\n\x08\x63hannels\x18\x02 \x01(\x05\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\"\x82\x01\n\x0fSessionAnswered\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x10\n\x06\x61nswer\x18\x02 \x01(\tH\x00\x12/\n\x07refusal\x18\x03 \x01(\x0b\x32\x1c.fairlead.gateway.v1.RefusalH\x00\x12\r\n\x05round\x18\x04 \x01(\x05\x42\t\n\x07outcome\"r\n\x0f\x43\x61ndidatesFound\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12\r\n\x05\x66irst\x18\x03 \x01(\x05\x12\x12\n\ncandidates\x18\x04 \x03(\t\x12\x19\n\x11\x65nd_of_candidates\x18\x05 \x01(\x08\"2\n\rRestartWanted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\"*\n\x07Refusal\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"M\n\x0eSessionChanged\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x14\n\x0c\x63lose_reason\x18\x03 \x01(\t\"g\n\nPortWanted\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x0e\n\x06ticket\x18\x05 \x01(\x0c\"\xbd\x02\n\x13SynchronizeResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.fairlead.gateway.v1.WelcomeH\x00\x12\x34\n\x06wanted\x18\x02 \x01(\x0b\x32\".fairlead.gateway.v1.SessionWantedH\x00\x12\x38\n\x08unwanted\x18\x03 \x01(\x0b\x32$.fairlead.gateway.v1.SessionUnwantedH\x00\x12\x38\n\x0cport_granted\x18\x04 \x01(\x0b\x32 .fairlead.gateway.v1.PortGrantedH\x00\x12@\n\x10\x63\x61ndidates_given\x18\x05 \x01(\x0b\x32$.fairlead.gateway.v1.CandidatesGivenH\x00\x42\t\n\x07message\"r\n\x0f\x43\x61ndidatesGiven\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x05\x12\r\n\x05\x66irst\x18\x03 \x01(\x05\x12\x12\n\ncandidates\x18\x04 \x03(\t\x12\x19\n\x11\x65nd_of_candidates\x18\x05 \x01(\x08\"X\n\x07Welcome\x12\x32\n\x06wanted\x18\x01 \x03(\x0b\x32\".fairlead.gateway.v1.SessionWanted\x12\x19\n\x11heartbeat_seconds\x18\x02 \x01(\x05\"\x90\x02\n\rSessionWanted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05offer\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\r\n\x05round\x18\x05 \x01(\x05\x12\x10\n\x08trickles\x18\x06 \x01(\x08\x12\x12\n\ncandidates\x18\x07 \x03(\t\x12\x19\n\x11\x65nd_of_candidates\x18\x08 \x01(\x08\x12\x33\n\x0bice_servers\x18\t \x03(\x0b\x32\x1e.fairlead.gateway.v1.IceServer\x12\x12\n\nice_policy\x18\n \x01(\t\"o\n\tIceServer\x12\x0c\n\x04urls\x18\x01 \x03(\t\x12\x10\n\x08username\x18\x02 \x01(\t\x12\x12\n\ncredential\x18\x03 \x01(\t\x12.\n\nexpires_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"%\n\x0fSessionUnwanted\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x90\x01\n\x0bPortGranted\x12\x12\n\nrequest_id\x18\x01 \x01(\x03\x12\x31\n\x04\x64oor\x18\x02 \x01(\x0b\x32\x1d.fairlead.gateway.v1.PortDoorB\x02\x18\x01H\x00\x12/\n\x07refusal\x18\x03 \x01(\x0b\x32\x1c.fairlead.gateway.v1.RefusalH\x00\x42\t\n\x07outcome\".\n\x08PortDoor\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x0c:\x02\x18\x01\x32v\n\x0eGatewayService\x12\x64\n\x0bSynchronize\x12\'.fairlead.gateway.v1.SynchronizeRequest\x1a(.fairlead.gateway.v1.SynchronizeResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,31 +37,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PORTDOOR']._loaded_options = None
   _globals['_PORTDOOR']._serialized_options = b'\030\001'
   _globals['_SYNCHRONIZEREQUEST']._serialized_start=92
-  _globals['_SYNCHRONIZEREQUEST']._serialized_end=391
-  _globals['_HELLO']._serialized_start=393
-  _globals['_HELLO']._serialized_end=484
-  _globals['_HEARTBEAT']._serialized_start=486
-  _globals['_HEARTBEAT']._serialized_end=551
-  _globals['_SESSIONANSWERED']._serialized_start=553
-  _globals['_SESSIONANSWERED']._serialized_end=668
-  _globals['_REFUSAL']._serialized_start=670
-  _globals['_REFUSAL']._serialized_end=712
-  _globals['_SESSIONCHANGED']._serialized_start=714
-  _globals['_SESSIONCHANGED']._serialized_end=791
-  _globals['_PORTWANTED']._serialized_start=793
-  _globals['_PORTWANTED']._serialized_end=896
-  _globals['_SYNCHRONIZERESPONSE']._serialized_start=899
-  _globals['_SYNCHRONIZERESPONSE']._serialized_end=1150
-  _globals['_WELCOME']._serialized_start=1152
-  _globals['_WELCOME']._serialized_end=1240
-  _globals['_SESSIONWANTED']._serialized_start=1242
-  _globals['_SESSIONWANTED']._serialized_end=1361
-  _globals['_SESSIONUNWANTED']._serialized_start=1363
-  _globals['_SESSIONUNWANTED']._serialized_end=1400
-  _globals['_PORTGRANTED']._serialized_start=1403
-  _globals['_PORTGRANTED']._serialized_end=1547
-  _globals['_PORTDOOR']._serialized_start=1549
-  _globals['_PORTDOOR']._serialized_end=1595
-  _globals['_GATEWAYSERVICE']._serialized_start=1597
-  _globals['_GATEWAYSERVICE']._serialized_end=1715
+  _globals['_SYNCHRONIZEREQUEST']._serialized_end=519
+  _globals['_HELLO']._serialized_start=521
+  _globals['_HELLO']._serialized_end=633
+  _globals['_HEARTBEAT']._serialized_start=635
+  _globals['_HEARTBEAT']._serialized_end=700
+  _globals['_SESSIONANSWERED']._serialized_start=703
+  _globals['_SESSIONANSWERED']._serialized_end=833
+  _globals['_CANDIDATESFOUND']._serialized_start=835
+  _globals['_CANDIDATESFOUND']._serialized_end=949
+  _globals['_RESTARTWANTED']._serialized_start=951
+  _globals['_RESTARTWANTED']._serialized_end=1001
+  _globals['_REFUSAL']._serialized_start=1003
+  _globals['_REFUSAL']._serialized_end=1045
+  _globals['_SESSIONCHANGED']._serialized_start=1047
+  _globals['_SESSIONCHANGED']._serialized_end=1124
+  _globals['_PORTWANTED']._serialized_start=1126
+  _globals['_PORTWANTED']._serialized_end=1229
+  _globals['_SYNCHRONIZERESPONSE']._serialized_start=1232
+  _globals['_SYNCHRONIZERESPONSE']._serialized_end=1549
+  _globals['_CANDIDATESGIVEN']._serialized_start=1551
+  _globals['_CANDIDATESGIVEN']._serialized_end=1665
+  _globals['_WELCOME']._serialized_start=1667
+  _globals['_WELCOME']._serialized_end=1755
+  _globals['_SESSIONWANTED']._serialized_start=1758
+  _globals['_SESSIONWANTED']._serialized_end=2030
+  _globals['_ICESERVER']._serialized_start=2032
+  _globals['_ICESERVER']._serialized_end=2143
+  _globals['_SESSIONUNWANTED']._serialized_start=2145
+  _globals['_SESSIONUNWANTED']._serialized_end=2182
+  _globals['_PORTGRANTED']._serialized_start=2185
+  _globals['_PORTGRANTED']._serialized_end=2329
+  _globals['_PORTDOOR']._serialized_start=2331
+  _globals['_PORTDOOR']._serialized_end=2377
+  _globals['_GATEWAYSERVICE']._serialized_start=2379
+  _globals['_GATEWAYSERVICE']._serialized_end=2497
 # @@protoc_insertion_point(module_scope)

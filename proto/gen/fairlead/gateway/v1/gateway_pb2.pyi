@@ -35,6 +35,8 @@ class SynchronizeRequest(_message.Message):
     ANSWERED_FIELD_NUMBER: _builtins.int
     CHANGED_FIELD_NUMBER: _builtins.int
     PORT_WANTED_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FOUND_FIELD_NUMBER: _builtins.int
+    RESTART_WANTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message."""
@@ -55,6 +57,14 @@ class SynchronizeRequest(_message.Message):
     def port_wanted(self) -> Global___PortWanted:
         """A channel wants a connection to a port."""
 
+    @_builtins.property
+    def candidates_found(self) -> Global___CandidatesFound:
+        """Candidates of the gateway."""
+
+    @_builtins.property
+    def restart_wanted(self) -> Global___RestartWanted:
+        """A session's path is lost or worn: the client is asked for a restart."""
+
     def __init__(
         self,
         *,
@@ -63,12 +73,14 @@ class SynchronizeRequest(_message.Message):
         answered: Global___SessionAnswered | None = ...,
         changed: Global___SessionChanged | None = ...,
         port_wanted: Global___PortWanted | None = ...,
+        candidates_found: Global___CandidatesFound | None = ...,
+        restart_wanted: Global___RestartWanted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "changed", b"changed", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "port_wanted", b"port_wanted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "candidates_found", b"candidates_found", "changed", b"changed", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "port_wanted", b"port_wanted", "restart_wanted", b"restart_wanted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "changed", b"changed", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "port_wanted", b"port_wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "candidates_found", b"candidates_found", "changed", b"changed", "heartbeat", b"heartbeat", "hello", b"hello", "message", b"message", "port_wanted", b"port_wanted", "restart_wanted", b"restart_wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "answered", "changed", "port_wanted"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "answered", "changed", "port_wanted", "candidates_found", "restart_wanted"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -84,12 +96,15 @@ class Hello(_message.Message):
     SESSION_IDS_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     WORKERS_ADDRESS_FIELD_NUMBER: _builtins.int
+    CAN_TRICKLE_FIELD_NUMBER: _builtins.int
     gateway_id: _builtins.str
     """Id, `gtw_…`; kept across reconnects, new at each start."""
     capacity: _builtins.int
     """Most sessions that it takes."""
     workers_address: _builtins.str
     """Where workers dial it with the connections of channels: `host:port`, or `unix:/path`."""
+    can_trickle: _builtins.bool
+    """Whether it can send and take candidates one by one, and restart."""
     @_builtins.property
     def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sessions that it holds now."""
@@ -101,10 +116,11 @@ class Hello(_message.Message):
         session_ids: _abc.Iterable[_builtins.str] | None = ...,
         capacity: _builtins.int = ...,
         workers_address: _builtins.str = ...,
+        can_trickle: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_trickle", b"can_trickle", "capacity", b"capacity", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -149,10 +165,13 @@ class SessionAnswered(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     ANSWER_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
     answer: _builtins.str
     """SDP answer, complete."""
+    round: _builtins.int
+    """Round that it belongs to; 0 counts as 1."""
     @_builtins.property
     def refusal(self) -> Global___Refusal:
         """Why there is none."""
@@ -163,16 +182,83 @@ class SessionAnswered(_message.Message):
         session_id: _builtins.str = ...,
         answer: _builtins.str = ...,
         refusal: Global___Refusal | None = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "outcome", b"outcome", "refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "outcome", b"outcome", "refusal", b"refusal", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "outcome", b"outcome", "refusal", b"refusal", "round", b"round", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["answer", "refusal"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 
 Global___SessionAnswered: _TypeAlias = SessionAnswered  # noqa: Y015
+
+@_typing.final
+class CandidatesFound(_message.Message):
+    """CandidatesFound carries candidates of the gateway for a session of mode trickle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    round: _builtins.int
+    """Round that they belong to."""
+    first: _builtins.int
+    """How many of this round were sent before the first of these; what is known already is skipped."""
+    end_of_candidates: _builtins.bool
+    """Whether no more will come in this round."""
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Candidates in the order in which they were found."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        first: _builtins.int = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        end_of_candidates: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "first", b"first", "round", b"round", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CandidatesFound: _TypeAlias = CandidatesFound  # noqa: Y015
+
+@_typing.final
+class RestartWanted(_message.Message):
+    """RestartWanted asks for a restart."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    round: _builtins.int
+    """Round that is to be replaced."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartWanted: _TypeAlias = RestartWanted  # noqa: Y015
 
 @_typing.final
 class Refusal(_message.Message):
@@ -214,7 +300,7 @@ class SessionChanged(_message.Message):
     connected: _builtins.bool
     """Whether it is connected; false means that it is closed and the gateway has forgotten it."""
     close_reason: _builtins.str
-    """Why it is closed: `peer_closed`, `connection_failed` or `requested`; empty when connected."""
+    """Why it is closed, as in the table of docs/api.md; empty when connected."""
     def __init__(
         self,
         *,
@@ -278,6 +364,7 @@ class SynchronizeResponse(_message.Message):
     WANTED_FIELD_NUMBER: _builtins.int
     UNWANTED_FIELD_NUMBER: _builtins.int
     PORT_GRANTED_FIELD_NUMBER: _builtins.int
+    CANDIDATES_GIVEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """First message."""
@@ -294,6 +381,10 @@ class SynchronizeResponse(_message.Message):
     def port_granted(self) -> Global___PortGranted:
         """Answer to PortWanted."""
 
+    @_builtins.property
+    def candidates_given(self) -> Global___CandidatesGiven:
+        """More candidates of the client."""
+
     def __init__(
         self,
         *,
@@ -301,16 +392,57 @@ class SynchronizeResponse(_message.Message):
         wanted: Global___SessionWanted | None = ...,
         unwanted: Global___SessionUnwanted | None = ...,
         port_granted: Global___PortGranted | None = ...,
+        candidates_given: Global___CandidatesGiven | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "port_granted", b"port_granted", "unwanted", b"unwanted", "wanted", b"wanted", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["candidates_given", b"candidates_given", "message", b"message", "port_granted", b"port_granted", "unwanted", b"unwanted", "wanted", b"wanted", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "port_granted", b"port_granted", "unwanted", b"unwanted", "wanted", b"wanted", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates_given", b"candidates_given", "message", b"message", "port_granted", b"port_granted", "unwanted", b"unwanted", "wanted", b"wanted", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "wanted", "unwanted", "port_granted"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "wanted", "unwanted", "port_granted", "candidates_given"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___SynchronizeResponse: _TypeAlias = SynchronizeResponse  # noqa: Y015
+
+@_typing.final
+class CandidatesGiven(_message.Message):
+    """CandidatesGiven carries candidates of the client for a session of mode trickle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    round: _builtins.int
+    """Round that they belong to."""
+    first: _builtins.int
+    """How many of this round were sent before the first of these; what is known already is skipped."""
+    end_of_candidates: _builtins.bool
+    """Whether no more will come in this round."""
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Candidates in the order in which they were found."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        first: _builtins.int = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        end_of_candidates: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "first", b"first", "round", b"round", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CandidatesGiven: _TypeAlias = CandidatesGiven  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -350,15 +482,37 @@ class SessionWanted(_message.Message):
     OFFER_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    TRICKLES_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
+    ICE_SERVERS_FIELD_NUMBER: _builtins.int
+    ICE_POLICY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
     offer: _builtins.str
-    """SDP offer, complete; empty when none has come yet."""
+    """SDP offer of the round, or sealed; empty when none has come yet."""
     traceparent: _builtins.str
     """W3C `traceparent` of the span that the offer came with; may be empty."""
+    round: _builtins.int
+    """Round of the negotiation, from 1; 0 counts as 1."""
+    trickles: _builtins.bool
+    """Whether candidates follow the descriptions."""
+    end_of_candidates: _builtins.bool
+    """Whether no more will come in this round."""
+    ice_policy: _builtins.str
+    """Paths that the session may take: `all`, `relay` or `direct`; empty for all."""
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is to be given up unless it has connected."""
+
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All candidates of the client in this round so far."""
+
+    @_builtins.property
+    def ice_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___IceServer]:
+        """Servers that the gateway may gather candidates with."""
 
     def __init__(
         self,
@@ -367,14 +521,58 @@ class SessionWanted(_message.Message):
         offer: _builtins.str = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         traceparent: _builtins.str = ...,
+        round: _builtins.int = ...,
+        trickles: _builtins.bool = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        end_of_candidates: _builtins.bool = ...,
+        ice_servers: _abc.Iterable[Global___IceServer] | None = ...,
+        ice_policy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "offer", b"offer", "session_id", b"session_id", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "expires_at", b"expires_at", "ice_policy", b"ice_policy", "ice_servers", b"ice_servers", "offer", b"offer", "round", b"round", "session_id", b"session_id", "traceparent", b"traceparent", "trickles", b"trickles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionWanted: _TypeAlias = SessionWanted  # noqa: Y015
+
+@_typing.final
+class IceServer(_message.Message):
+    """IceServer is a STUN or TURN server for one session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URLS_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    username: _builtins.str
+    """Name for a TURN server; empty for a STUN server."""
+    credential: _builtins.str
+    """Password for a TURN server."""
+    @_builtins.property
+    def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """URLs (RFC 7064, RFC 7065)."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """When name and password end."""
+
+    def __init__(
+        self,
+        *,
+        urls: _abc.Iterable[_builtins.str] | None = ...,
+        username: _builtins.str = ...,
+        credential: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential", b"credential", "expires_at", b"expires_at", "urls", b"urls", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IceServer: _TypeAlias = IceServer  # noqa: Y015
 
 @_typing.final
 class SessionUnwanted(_message.Message):

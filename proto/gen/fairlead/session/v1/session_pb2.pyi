@@ -3,9 +3,11 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -64,6 +66,8 @@ class _SessionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionMo
     """Never sent."""
     SESSION_MODE_COMPLETE: _SessionMode.ValueType  # 1
     """All candidates are inside the descriptions."""
+    SESSION_MODE_TRICKLE: _SessionMode.ValueType  # 2
+    """Candidates follow the descriptions as they are found (RFC 8838)."""
 
 class SessionMode(_SessionMode, metaclass=_SessionModeEnumTypeWrapper):
     """SessionMode says how candidates travel."""
@@ -72,7 +76,115 @@ SESSION_MODE_UNSPECIFIED: SessionMode.ValueType  # 0
 """Never sent."""
 SESSION_MODE_COMPLETE: SessionMode.ValueType  # 1
 """All candidates are inside the descriptions."""
+SESSION_MODE_TRICKLE: SessionMode.ValueType  # 2
+"""Candidates follow the descriptions as they are found (RFC 8838)."""
 Global___SessionMode: _TypeAlias = SessionMode  # noqa: Y015
+
+class _IcePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IcePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IcePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ICE_POLICY_UNSPECIFIED: _IcePolicy.ValueType  # 0
+    """Never sent by servers; of a request, the same as ALL."""
+    ICE_POLICY_ALL: _IcePolicy.ValueType  # 1
+    """Any path."""
+    ICE_POLICY_RELAY: _IcePolicy.ValueType  # 2
+    """Only through a TURN server."""
+    ICE_POLICY_DIRECT: _IcePolicy.ValueType  # 3
+    """Never through a TURN server."""
+
+class IcePolicy(_IcePolicy, metaclass=_IcePolicyEnumTypeWrapper):
+    """IcePolicy says which paths a session may take."""
+
+ICE_POLICY_UNSPECIFIED: IcePolicy.ValueType  # 0
+"""Never sent by servers; of a request, the same as ALL."""
+ICE_POLICY_ALL: IcePolicy.ValueType  # 1
+"""Any path."""
+ICE_POLICY_RELAY: IcePolicy.ValueType  # 2
+"""Only through a TURN server."""
+ICE_POLICY_DIRECT: IcePolicy.ValueType  # 3
+"""Never through a TURN server."""
+Global___IcePolicy: _TypeAlias = IcePolicy  # noqa: Y015
+
+class _CandidateOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CandidateOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CandidateOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CANDIDATE_OUTCOME_UNSPECIFIED: _CandidateOutcome.ValueType  # 0
+    """Never sent."""
+    CANDIDATE_OUTCOME_ACCEPTED: _CandidateOutcome.ValueType  # 1
+    """It is kept, and goes to the gateway."""
+    CANDIDATE_OUTCOME_DUPLICATE: _CandidateOutcome.ValueType  # 2
+    """It was given before; nothing more is to be done."""
+    CANDIDATE_OUTCOME_INVALID: _CandidateOutcome.ValueType  # 3
+    """It is no candidate (RFC 8839, section 5.1), or longer than 1,024 bytes."""
+    CANDIDATE_OUTCOME_STALE: _CandidateOutcome.ValueType  # 4
+    """It is of a round that is over."""
+    CANDIDATE_OUTCOME_LATE: _CandidateOutcome.ValueType  # 5
+    """The session is connected, or its candidates were said to be complete."""
+    CANDIDATE_OUTCOME_TOO_MANY: _CandidateOutcome.ValueType  # 6
+    """The round has as many candidates as it may have."""
+
+class CandidateOutcome(_CandidateOutcome, metaclass=_CandidateOutcomeEnumTypeWrapper):
+    """CandidateOutcome says what became of one candidate."""
+
+CANDIDATE_OUTCOME_UNSPECIFIED: CandidateOutcome.ValueType  # 0
+"""Never sent."""
+CANDIDATE_OUTCOME_ACCEPTED: CandidateOutcome.ValueType  # 1
+"""It is kept, and goes to the gateway."""
+CANDIDATE_OUTCOME_DUPLICATE: CandidateOutcome.ValueType  # 2
+"""It was given before; nothing more is to be done."""
+CANDIDATE_OUTCOME_INVALID: CandidateOutcome.ValueType  # 3
+"""It is no candidate (RFC 8839, section 5.1), or longer than 1,024 bytes."""
+CANDIDATE_OUTCOME_STALE: CandidateOutcome.ValueType  # 4
+"""It is of a round that is over."""
+CANDIDATE_OUTCOME_LATE: CandidateOutcome.ValueType  # 5
+"""The session is connected, or its candidates were said to be complete."""
+CANDIDATE_OUTCOME_TOO_MANY: CandidateOutcome.ValueType  # 6
+"""The round has as many candidates as it may have."""
+Global___CandidateOutcome: _TypeAlias = CandidateOutcome  # noqa: Y015
+
+@_typing.final
+class IceServer(_message.Message):
+    """IceServer is a STUN or TURN server that both peers may use for a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URLS_FIELD_NUMBER: _builtins.int
+    USERNAME_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    username: _builtins.str
+    """Name for a TURN server, good until `expires_at`; empty for a STUN server."""
+    credential: _builtins.str
+    """Password for a TURN server."""
+    @_builtins.property
+    def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """URLs (RFC 7064, RFC 7065)."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """When name and password end; asked again by RestartSession."""
+
+    def __init__(
+        self,
+        *,
+        urls: _abc.Iterable[_builtins.str] | None = ...,
+        username: _builtins.str = ...,
+        credential: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential", b"credential", "expires_at", b"expires_at", "urls", b"urls", "username", b"username"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IceServer: _TypeAlias = IceServer  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
@@ -88,6 +200,8 @@ class Session(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     EXPIRES_AT_FIELD_NUMBER: _builtins.int
     CLOSE_REASON_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    ICE_POLICY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id, `ses_…`."""
     launch_id: _builtins.str
@@ -99,9 +213,13 @@ class Session(_message.Message):
     state: Global___SessionState.ValueType
     """How far it has come."""
     close_reason: _builtins.str
-    """Why it was closed: `requested`, `launch_ended`, `peer_closed`, `connection_failed`, `gateway_lost`, `expired` or
-    `offer_failed`; empty before.
+    """Why it was closed, for instance `requested`, `launch_ended`, `peer_closed`, `connection_failed`, `gateway_lost`,
+    `expired` or `offer_failed`; docs/api.md has the table. Empty before.
     """
+    round: _builtins.int
+    """Round of the negotiation, from 1; each restart is one more."""
+    ice_policy: Global___IcePolicy.ValueType
+    """Which paths it may take."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was opened."""
@@ -121,10 +239,12 @@ class Session(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         expires_at: _timestamp_pb2.Timestamp | None = ...,
         close_reason: _builtins.str = ...,
+        round: _builtins.int = ...,
+        ice_policy: Global___IcePolicy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "created_at", b"created_at", "expires_at", b"expires_at", "gateway_id", b"gateway_id", "launch_id", b"launch_id", "mode", b"mode", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "created_at", b"created_at", "expires_at", b"expires_at", "gateway_id", b"gateway_id", "ice_policy", b"ice_policy", "launch_id", b"launch_id", "mode", b"mode", "round", b"round", "session_id", b"session_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -139,22 +259,32 @@ class OpenSessionRequest(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     LAUNCH_ID_FIELD_NUMBER: _builtins.int
     MODE_FIELD_NUMBER: _builtins.int
+    ICE_POLICY_FIELD_NUMBER: _builtins.int
+    CONVERSATION_ID_FIELD_NUMBER: _builtins.int
     idempotency_key: _builtins.str
     """Makes the call repeatable; made up by the server when empty."""
     launch_id: _builtins.str
     """Launch to reach, or the id of a sandbox that has a lease of its own."""
     mode: Global___SessionMode.ValueType
-    """How candidates travel; must be COMPLETE."""
+    """How candidates travel."""
+    ice_policy: Global___IcePolicy.ValueType
+    """Which paths it may take."""
+    conversation_id: _builtins.str
+    """Name of the conversation that the client chose, 16 to 32 bytes in base64, in either spelling and with or without
+    padding; the same conversation of a tenant is the same session. Empty for none.
+    """
     def __init__(
         self,
         *,
         idempotency_key: _builtins.str = ...,
         launch_id: _builtins.str = ...,
         mode: Global___SessionMode.ValueType = ...,
+        ice_policy: Global___IcePolicy.ValueType = ...,
+        conversation_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idempotency_key", b"idempotency_key", "launch_id", b"launch_id", "mode", b"mode"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_id", b"conversation_id", "ice_policy", b"ice_policy", "idempotency_key", b"idempotency_key", "launch_id", b"launch_id", "mode", b"mode"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -167,18 +297,24 @@ class OpenSessionResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_FIELD_NUMBER: _builtins.int
+    ICE_SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
+
+    @_builtins.property
+    def ice_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___IceServer]:
+        """Servers that the client may gather candidates with."""
 
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
+        ice_servers: _abc.Iterable[Global___IceServer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ice_servers", b"ice_servers", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -195,7 +331,9 @@ class SendOfferRequest(_message.Message):
     session_id: _builtins.str
     """Id of the session."""
     offer: _builtins.str
-    """SDP offer (RFC 8866) with its candidates and one application section, at most 64 KiB."""
+    """SDP offer (RFC 8866) with one application section, at most 64 KiB, in mode COMPLETE with its candidates; or what the
+    peers have sealed.
+    """
     def __init__(
         self,
         *,
@@ -219,7 +357,7 @@ class SendOfferResponse(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
     answer: _builtins.str
-    """SDP answer, with its candidates."""
+    """SDP answer, in mode COMPLETE with its candidates; or what the peers have sealed."""
     @_builtins.property
     def session(self) -> Global___Session:
         """The session as it now is."""
@@ -237,6 +375,376 @@ class SendOfferResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SendOfferResponse: _TypeAlias = SendOfferResponse  # noqa: Y015
+
+@_typing.final
+class AddCandidatesRequest(_message.Message):
+    """AddCandidatesRequest carries candidates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    round: _builtins.int
+    """Round that they belong to; 0 for the one under way."""
+    end_of_candidates: _builtins.bool
+    """Whether no more will come in this round."""
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Candidates in the order in which they were found, `candidate:…` (RFC 8839, section 5.1) or sealed; at most 64 a call."""
+
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        round: _builtins.int = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        end_of_candidates: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "round", b"round", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCandidatesRequest: _TypeAlias = AddCandidatesRequest  # noqa: Y015
+
+@_typing.final
+class AddCandidatesResponse(_message.Message):
+    """AddCandidatesResponse carries the outcomes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___CandidateOutcome.ValueType]:
+        """One outcome for each candidate, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        outcomes: _abc.Iterable[Global___CandidateOutcome.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddCandidatesResponse: _TypeAlias = AddCandidatesResponse  # noqa: Y015
+
+@_typing.final
+class RestartSessionRequest(_message.Message):
+    """RestartSessionRequest carries the offer of a new round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    OFFER_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    offer: _builtins.str
+    """SDP offer with new ICE credentials, or sealed; empty to be given fresh servers only, without a new round."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        offer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offer", b"offer", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartSessionRequest: _TypeAlias = RestartSessionRequest  # noqa: Y015
+
+@_typing.final
+class RestartSessionResponse(_message.Message):
+    """RestartSessionResponse carries the answer of the round."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
+    ICE_SERVERS_FIELD_NUMBER: _builtins.int
+    answer: _builtins.str
+    """SDP answer; empty when no offer was sent."""
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session as it now is."""
+
+    @_builtins.property
+    def ice_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___IceServer]:
+        """Servers with fresh credentials."""
+
+    def __init__(
+        self,
+        *,
+        answer: _builtins.str = ...,
+        session: Global___Session | None = ...,
+        ice_servers: _abc.Iterable[Global___IceServer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "ice_servers", b"ice_servers", "session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartSessionResponse: _TypeAlias = RestartSessionResponse  # noqa: Y015
+
+@_typing.final
+class WatchSessionRequest(_message.Message):
+    """WatchSessionRequest names a session and where to go on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """Id of the session."""
+    cursor: _builtins.int
+    """Sequence of the last event that was seen; 0 for all that are kept."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        cursor: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchSessionRequest: _TypeAlias = WatchSessionRequest  # noqa: Y015
+
+@_typing.final
+class WatchSessionResponse(_message.Message):
+    """WatchSessionResponse is one event of a session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    SUBSCRIBED_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    RESTART_WANTED_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """Number of the event, from 1; of `subscribed` that of the last event before it."""
+    @_builtins.property
+    def subscribed(self) -> Global___SessionSubscribed:
+        """First message of each stream; nothing that happens after it is missed."""
+
+    @_builtins.property
+    def state(self) -> Global___SessionStateChanged:
+        """The session became something else."""
+
+    @_builtins.property
+    def answer(self) -> Global___SessionAnswerReady:
+        """The gateway answered."""
+
+    @_builtins.property
+    def candidates(self) -> Global___SessionCandidatesFound:
+        """Candidates of the gateway."""
+
+    @_builtins.property
+    def restart_wanted(self) -> Global___SessionRestartWanted:
+        """The gateway asks for a restart: send a fresh offer with RestartSession."""
+
+    @_builtins.property
+    def closed(self) -> Global___SessionEnded:
+        """The session is closed; the last event."""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        subscribed: Global___SessionSubscribed | None = ...,
+        state: Global___SessionStateChanged | None = ...,
+        answer: Global___SessionAnswerReady | None = ...,
+        candidates: Global___SessionCandidatesFound | None = ...,
+        restart_wanted: Global___SessionRestartWanted | None = ...,
+        closed: Global___SessionEnded | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "candidates", b"candidates", "closed", b"closed", "event", b"event", "restart_wanted", b"restart_wanted", "state", b"state", "subscribed", b"subscribed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "candidates", b"candidates", "closed", b"closed", "event", b"event", "restart_wanted", b"restart_wanted", "sequence", b"sequence", "state", b"state", "subscribed", b"subscribed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "state", "answer", "candidates", "restart_wanted", "closed"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WatchSessionResponse: _TypeAlias = WatchSessionResponse  # noqa: Y015
+
+@_typing.final
+class SessionSubscribed(_message.Message):
+    """SessionSubscribed says that the stream is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def session(self) -> Global___Session:
+        """The session as it is."""
+
+    def __init__(
+        self,
+        *,
+        session: Global___Session | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionSubscribed: _TypeAlias = SessionSubscribed  # noqa: Y015
+
+@_typing.final
+class SessionStateChanged(_message.Message):
+    """SessionStateChanged carries the session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    state: Global___SessionState.ValueType
+    """The state that it now has."""
+    def __init__(
+        self,
+        *,
+        state: Global___SessionState.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionStateChanged: _TypeAlias = SessionStateChanged  # noqa: Y015
+
+@_typing.final
+class SessionAnswerReady(_message.Message):
+    """SessionAnswerReady carries an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round that it belongs to."""
+    answer: _builtins.str
+    """SDP answer, or sealed."""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        answer: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionAnswerReady: _TypeAlias = SessionAnswerReady  # noqa: Y015
+
+@_typing.final
+class SessionCandidatesFound(_message.Message):
+    """SessionCandidatesFound carries candidates of the gateway."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round that they belong to."""
+    end_of_candidates: _builtins.bool
+    """Whether no more will come in this round."""
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Candidates in the order in which they were found."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        candidates: _abc.Iterable[_builtins.str] | None = ...,
+        end_of_candidates: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionCandidatesFound: _TypeAlias = SessionCandidatesFound  # noqa: Y015
+
+@_typing.final
+class SessionRestartWanted(_message.Message):
+    """SessionRestartWanted asks the client for a restart."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round that is to be replaced; one that is over is to be ignored."""
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionRestartWanted: _TypeAlias = SessionRestartWanted  # noqa: Y015
+
+@_typing.final
+class SessionEnded(_message.Message):
+    """SessionEnded says why a session is closed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    CRITICAL_FIELD_NUMBER: _builtins.int
+    USER_INITIATED_FIELD_NUMBER: _builtins.int
+    RETRYABLE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Machine-readable reason, as in Session."""
+    message: _builtins.str
+    """A sentence for a person; may be empty."""
+    critical: _builtins.bool
+    """Whether something is wrong that somebody should look at."""
+    user_initiated: _builtins.bool
+    """Whether a person or a program asked for it."""
+    retryable: _builtins.bool
+    """Whether another session may work."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        critical: _builtins.bool = ...,
+        user_initiated: _builtins.bool = ...,
+        retryable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["critical", b"critical", "message", b"message", "reason", b"reason", "retryable", b"retryable", "user_initiated", b"user_initiated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionEnded: _TypeAlias = SessionEnded  # noqa: Y015
 
 @_typing.final
 class GetSessionRequest(_message.Message):

@@ -46,6 +46,21 @@ class SessionServiceStub:
                 request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferRequest.SerializeToString,
                 response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferResponse.FromString,
                 _registered_method=True)
+        self.AddCandidates = channel.unary_unary(
+                '/fairlead.session.v1.SessionService/AddCandidates',
+                request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesRequest.SerializeToString,
+                response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesResponse.FromString,
+                _registered_method=True)
+        self.RestartSession = channel.unary_unary(
+                '/fairlead.session.v1.SessionService/RestartSession',
+                request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionRequest.SerializeToString,
+                response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionResponse.FromString,
+                _registered_method=True)
+        self.WatchSession = channel.unary_stream(
+                '/fairlead.session.v1.SessionService/WatchSession',
+                request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionRequest.SerializeToString,
+                response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionResponse.FromString,
+                _registered_method=True)
         self.GetSession = channel.unary_unary(
                 '/fairlead.session.v1.SessionService/GetSession',
                 request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionRequest.SerializeToString,
@@ -65,7 +80,8 @@ class SessionServiceServicer:
 
     def OpenSession(self, request, context):
         """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
-        LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE.
+        LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
+        that is there can do the mode.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,7 +89,35 @@ class SessionServiceServicer:
 
     def SendOffer(self, request, context):
         """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, GATEWAY_UNAVAILABLE.
+        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
+        GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddCandidates(self, request, context):
+        """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
+        answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestartSession(self, request, context):
+        """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
+        the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
+        SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
+        SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchSession(self, request, context):
+        """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
+        the cursor, until the event `closed`. SESSION_NOT_FOUND, CURSOR_GONE when the cursor is older than what is kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,6 +149,21 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.SendOffer,
                     request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferRequest.FromString,
                     response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferResponse.SerializeToString,
+            ),
+            'AddCandidates': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddCandidates,
+                    request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesRequest.FromString,
+                    response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesResponse.SerializeToString,
+            ),
+            'RestartSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestartSession,
+                    request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionRequest.FromString,
+                    response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionResponse.SerializeToString,
+            ),
+            'WatchSession': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchSession,
+                    request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionRequest.FromString,
+                    response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionResponse.SerializeToString,
             ),
             'GetSession': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSession,
@@ -173,6 +232,87 @@ class SessionService:
             '/fairlead.session.v1.SessionService/SendOffer',
             fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferRequest.SerializeToString,
             fairlead_dot_session_dot_v1_dot_session__pb2.SendOfferResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddCandidates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.session.v1.SessionService/AddCandidates',
+            fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesRequest.SerializeToString,
+            fairlead_dot_session_dot_v1_dot_session__pb2.AddCandidatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestartSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.session.v1.SessionService/RestartSession',
+            fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionRequest.SerializeToString,
+            fairlead_dot_session_dot_v1_dot_session__pb2.RestartSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fairlead.session.v1.SessionService/WatchSession',
+            fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionRequest.SerializeToString,
+            fairlead_dot_session_dot_v1_dot_session__pb2.WatchSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,

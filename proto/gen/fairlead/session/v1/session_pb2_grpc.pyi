@@ -37,11 +37,28 @@ class SessionServiceStub:
     def __new__(cls, channel: _aio.Channel) -> SessionServiceAsyncStub: ...
     OpenSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.OpenSessionRequest, _session_pb2.OpenSessionResponse]
     """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
-    LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE.
+    LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
+    that is there can do the mode.
     """
     SendOffer: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, GATEWAY_UNAVAILABLE.
+    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
+    GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+    """
+    AddCandidates: _grpc.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]
+    """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
+    answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+    """
+    RestartSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]
+    """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
+    the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
+    SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
+    SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+    """
+    WatchSession: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]
+    """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
+    the cursor, until the event `closed`. SESSION_NOT_FOUND, CURSOR_GONE when the cursor is older than what is kept.
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """GetSession returns one session; SESSION_NOT_FOUND."""
@@ -57,11 +74,28 @@ class SessionServiceAsyncStub(SessionServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenSession: _aio.UnaryUnaryMultiCallable[_session_pb2.OpenSessionRequest, _session_pb2.OpenSessionResponse]  # type: ignore[assignment]
     """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
-    LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE.
+    LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
+    that is there can do the mode.
     """
     SendOffer: _aio.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]  # type: ignore[assignment]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, GATEWAY_UNAVAILABLE.
+    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
+    GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+    """
+    AddCandidates: _aio.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]  # type: ignore[assignment]
+    """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
+    answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+    """
+    RestartSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]  # type: ignore[assignment]
+    """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
+    the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
+    SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
+    SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+    """
+    WatchSession: _aio.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]  # type: ignore[assignment]
+    """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
+    the cursor, until the event `closed`. SESSION_NOT_FOUND, CURSOR_GONE when the cursor is older than what is kept.
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """GetSession returns one session; SESSION_NOT_FOUND."""
@@ -80,7 +114,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.OpenSessionResponse, _abc.Awaitable[_session_pb2.OpenSessionResponse]]:
         """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
-        LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE.
+        LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
+        that is there can do the mode.
         """
 
     @_abc_1.abstractmethod
@@ -90,7 +125,41 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SendOfferResponse, _abc.Awaitable[_session_pb2.SendOfferResponse]]:
         """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, GATEWAY_UNAVAILABLE.
+        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
+        GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def AddCandidates(
+        self,
+        request: _session_pb2.AddCandidatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.AddCandidatesResponse, _abc.Awaitable[_session_pb2.AddCandidatesResponse]]:
+        """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
+        answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+        """
+
+    @_abc_1.abstractmethod
+    def RestartSession(
+        self,
+        request: _session_pb2.RestartSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.RestartSessionResponse, _abc.Awaitable[_session_pb2.RestartSessionResponse]]:
+        """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
+        the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
+        SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
+        SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchSession(
+        self,
+        request: _session_pb2.WatchSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_session_pb2.WatchSessionResponse], _abc.AsyncIterator[_session_pb2.WatchSessionResponse]]:
+        """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
+        the cursor, until the event `closed`. SESSION_NOT_FOUND, CURSOR_GONE when the cursor is older than what is kept.
         """
 
     @_abc_1.abstractmethod

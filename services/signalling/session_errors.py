@@ -1,0 +1,211 @@
+"""What can be wrong with a request for a session."""
+
+from __future__ import annotations
+
+from chassis.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    Unavailable,
+)
+
+
+class SessionNotFound(NotFound):
+    """No such session, or not the caller's."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "There is no such session.",
+            reason="session_not_found",
+            remedy="Open one; sessions are forgotten some minutes after they are closed.",
+            fields={"session_id": session_id[:64]},
+        )
+
+
+class SessionClosed(FailedPrecondition):
+    """The session is closed for good."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(
+            f"The session is closed ({reason}).",
+            reason="session_closed",
+            remedy="Open another session.",
+            fields={"session_id": session_id, "close_reason": str(reason)},
+        )
+
+
+class OfferRefused(FailedPrecondition):
+    """The gateway could not make an answer."""
+
+    def __init__(self, session_id: str, detail: str) -> None:
+        super().__init__(
+            "The gateway refused the offer" + (f": {detail}" if detail else "."),
+            reason="offer_refused",
+            remedy="Make a fresh offer and open another session with it.",
+            fields={"session_id": session_id},
+        )
+
+
+class OfferConflict(AlreadyExists):
+    """The session has another offer already."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session already has another offer.",
+            reason="offer_conflict",
+            remedy="Send the offer that the session has, or open another session.",
+            fields={"session_id": session_id},
+        )
+
+
+class SessionStateInvalid(FailedPrecondition):
+    """What was said does not fit how far the session has come."""
+
+    def __init__(self, session_id: str, word: str, phase: str) -> None:
+        super().__init__(
+            f"A session that is {phase} takes no {word}.",
+            reason="session_state_invalid",
+            remedy="Wait for the answer to the first offer, or open another session.",
+            fields={"session_id": session_id, "state": phase},
+        )
+
+
+class RestartUnsupported(FailedPrecondition):
+    """The session's mode has no restart."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "A session of mode `complete` cannot be restarted.",
+            reason="restart_unsupported",
+            remedy="Open another session, or one of mode `trickle`.",
+            fields={"session_id": session_id},
+        )
+
+
+class ModeConflict(FailedPrecondition):
+    """Candidates were sent to a session whose descriptions are complete."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "A session of mode `complete` takes no candidates beside its offer.",
+            reason="mode_conflict",
+            remedy="Put all candidates into the offer, or open a session of mode `trickle`.",
+            fields={"session_id": session_id},
+        )
+
+
+class RoundInvalid(InvalidArgument):
+    """A round was named that has not begun."""
+
+    def __init__(self, session_id: str, given: int, current: int) -> None:
+        super().__init__(
+            f"The session is in round {current}; there is no round {given}.",
+            reason="round_invalid",
+            remedy="Send the candidates once the restart is answered, or name no round.",
+            fields={"session_id": session_id, "round": str(current)},
+        )
+
+
+class CandidatesExceeded(InvalidArgument):
+    """One call brings more candidates than it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"A call takes at most {most} candidates.",
+            reason="too_many_candidates",
+            remedy="Send them in several calls, in order.",
+        )
+
+
+class CandidatesGap(Unavailable):
+    """A gateway's candidates do not follow on what is known of them."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "Candidates of the gateway are missing before these.",
+            reason="candidates_gap",
+            remedy="State all candidates of the round again.",
+            fields={"session_id": session_id},
+        )
+
+
+class EventsGone(OutOfRange):
+    """Events after the cursor are no longer kept."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The events after the cursor are no longer kept.",
+            reason="cursor_gone",
+            remedy="Watch without a cursor: the first message shows the session as it is.",
+            fields={"session_id": session_id},
+        )
+
+
+class CursorAhead(InvalidArgument):
+    """The cursor is of an event that has not happened."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session has had no event with the cursor's number.",
+            reason="cursor_invalid",
+            remedy="Use the sequence of the last event seen, or none to start over.",
+            fields={"session_id": session_id},
+        )
+
+
+class ModeUnsupported(InvalidArgument):
+    """A session was asked for with candidates travelling in a way that is not there."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "No gateway that is connected can do the session's mode.",
+            reason="mode_unsupported",
+            remedy="Ask for mode `complete`, or build the native core for the gateway.",
+        )
+
+
+class IcePolicyInvalid(InvalidArgument):
+    """The policy names no paths that are known."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The ICE policy must be `all`, `relay` or `direct`.", reason="ice_policy_invalid"
+        )
+
+
+class GatewayTimeout(DeadlineExceeded):
+    """The gateway did not answer the offer in time."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The gateway did not answer the offer in time.",
+            reason="gateway_timeout",
+            remedy="Send the same offer again, or open another session.",
+            fields={"session_id": session_id},
+        )
+
+
+class SessionContended(Unavailable):
+    """Too many changed the same session at once."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session is being changed by too many at once.",
+            reason="session_contended",
+            remedy="Try again.",
+            fields={"session_id": session_id},
+        )
+
+
+class SessionKeyConflict(AlreadyExists):
+    """The key was used for another request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The idempotency key was used for a different session.",
+            reason="idempotency_conflict",
+            remedy="Use a new key for a new request.",
+        )
