@@ -24,14 +24,25 @@ _MASKED_WORDS = frozenset({"secret", "token", "password", "key"})
 
 
 class SecretFileUnusable(FailedPrecondition):
-    """The stack secret's file is missing, unreadable or empty."""
+    """A secret's file is missing, unreadable or empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, variable: str) -> None:
         super().__init__(
-            "The file named by FAIRLEAD_SECRET_FILE cannot be read or is empty.",
+            f"The file named by {variable} cannot be read or is empty.",
             reason="secret_file_unusable",
             remedy="Write at least 32 random characters into it and let this user read it.",
         )
+
+
+def read_secret(path: Path, variable: str) -> str:
+    """Return what a secret's file says; raises SecretFileUnusable in the name of `variable`."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretFileUnusable(variable) from error
+    if not text:
+        raise SecretFileUnusable(variable)
+    return text
 
 
 def room_config(prefix: str) -> SettingsConfigDict:
@@ -80,13 +91,7 @@ class RoomSettings(BaseSettings):
         """Read the stack secret, or return None when no file is set; raises SecretFileUnusable."""
         if self.secret_file is None:
             return None
-        try:
-            text = self.secret_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SecretFileUnusable from error
-        if not text:
-            raise SecretFileUnusable
-        return text
+        return read_secret(self.secret_file, "FAIRLEAD_SECRET_FILE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
 from chassis.errors import FailedPrecondition
-from chassis.settings import RoomSettings, room_config
+from chassis.settings import RoomSettings, read_secret, room_config
+from signalling.ice_servers import IceServers, stun_url_list, turn_url_list
 
 
 class SecretRequired(FailedPrecondition):
@@ -19,6 +23,17 @@ class SecretRequired(FailedPrecondition):
             "FAIRLEAD_SIGNALLING_INTERNAL_BIND is a TCP address, and there is no stack secret.",
             reason="secret_required",
             remedy="Set FAIRLEAD_SECRET_FILE, or serve gateways on a unix socket.",
+        )
+
+
+class TurnSecretRequired(FailedPrecondition):
+    """TURN servers are named, and nothing to make their credentials with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "FAIRLEAD_SIGNALLING_TURN_URLS names servers, and there is no secret for them.",
+            reason="turn_secret_required",
+            remedy="Set FAIRLEAD_SIGNALLING_TURN_SECRET_FILE: the static-auth-secret of coturn.",
         )
 
 
@@ -108,6 +123,60 @@ class Settings(RoomSettings):
         le=60,
         description="How often a gateway says that it lives; three times of silence make it lost.",
     )
+
+    stun_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="STUN servers that sessions are told of, by comma: stun:host:port.",
+    )
+    turn_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="TURN servers that sessions are told of, by comma:"
+        " turn:host:port?transport=udp, or tcp, or turns:.",
+    )
+    turn_secret_file: Path | None = Field(
+        default=None,
+        description="File with the secret that the TURN servers check credentials with"
+        " (coturn: use-auth-secret, static-auth-secret).",
+    )
+    turn_credential_seconds: int = Field(
+        default=3600,
+        ge=60,
+        le=86_400,
+        description="How long a TURN credential lets somebody begin; what was begun goes on.",
+    )
+
+    @field_validator("stun_urls", "turn_urls", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(each.strip() for each in value.split(",") if each.strip())
+
+    @field_validator("stun_urls")
+    @classmethod
+    def _stun(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return stun_url_list(urls)
+
+    @field_validator("turn_urls")
+    @classmethod
+    def _turn(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return turn_url_list(urls)
+
+    def ice_servers(self) -> IceServers:
+        """Return what sessions are handed out; raises TurnSecretRequired where a secret lacks and
+        SecretFileUnusable.
+        """
+        secret = ""
+        if self.turn_urls:
+            if self.turn_secret_file is None:
+                raise TurnSecretRequired
+            secret = read_secret(self.turn_secret_file, "FAIRLEAD_SIGNALLING_TURN_SECRET_FILE")
+        return IceServers(
+            stun_urls=self.stun_urls,
+            turn_urls=self.turn_urls,
+            turn_secret=secret,
+            lifetime=timedelta(seconds=self.turn_credential_seconds),
+        )
 
     def internal_secret(self) -> str | None:
         """Return the secret that gateways must show; raises SecretRequired where one is needed."""
