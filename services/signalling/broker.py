@@ -14,13 +14,13 @@ from chassis.ids import derived_id, is_id, random_id
 from signalling.close_reason import CloseReason
 from signalling.description import check_offer
 from signalling.ice_candidate import CandidateOutcome, check_batch
+from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavailable, ice_policy
 from signalling.launch_errors import LaunchNotHeld
 from signalling.launch_request import check_key
-from signalling.session import IcePolicy, Session, SessionMode
+from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook, Watch
 from signalling.session_errors import (
     GatewayTimeout,
-    IcePolicyInvalid,
     ModeUnsupported,
     OfferConflict,
     OfferRefused,
@@ -29,6 +29,7 @@ from signalling.session_errors import (
     SessionKeyConflict,
     SessionNotFound,
 )
+from signalling.session_name import SessionNameRefused, session_id_of
 from signalling.session_ports import Happened, ReachedLaunches, Subscribed, Watched
 from signalling.switchboard import Switchboard
 
@@ -63,6 +64,7 @@ class Broker:
         timings: SessionTimings,
         key: bytes,
         traceparent: Callable[[], str],
+        servers: IceServers,
     ) -> None:
         self._book = book
         self._switchboard = switchboard
@@ -71,6 +73,7 @@ class Broker:
         self._timings = timings
         self._key = key
         self._traceparent = traceparent
+        self._servers = servers
 
     async def open(
         self,
@@ -79,24 +82,40 @@ class Broker:
         mode: str,
         key: str | None,
         *,
-        ice_policy: str = IcePolicy.ALL,
+        policy: str = "",
+        conversation_id: str = "",
     ) -> Session:
-        """Reserve a gateway for a launch that holds a sandbox; a key gives one session."""
-        wanted = _Wanted(tenant, launch_id, _mode(mode), _policy(ice_policy))
-        if key is None:
-            session_id = random_id("ses")
-        else:
-            check_key(key)
-            session_id = derived_id("ses", tenant, "session", key, key=self._key)
+        """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
+        a conversation.
+
+        Raises ModeUnsupported, IcePolicyUnknown, RelayUnavailable, SessionNameRefused,
+        SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and GatewaysFull.
+        """
+        wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy))
+        session_id = self._named(tenant, key, conversation_id)
+        if key is not None or conversation_id:
             try:
                 return wanted.same(await self._book.get(session_id))
             except SessionNotFound:
-                pass  # the key is new
+                pass  # the name is new
+        if wanted.ice_policy is IcePolicy.RELAY:
+            self._servers.for_session(session_id, IcePolicy.RELAY, now=self._clock.now())
         if not (await self._launches.reached(tenant, launch_id)).held:
             raise LaunchNotHeld(launch_id)
         session = await self._book.create(await self._fresh(session_id, wanted))
         await self._close_if_ended(session)
         return wanted.same(session)
+
+    def ice_servers(self, session: Session) -> Sequence[IceServer]:
+        """Return the servers of a session, with fresh credentials; none once the settings lack the
+        relay that it needs.
+        """
+        try:
+            return self._servers.for_session(
+                session.session_id, session.ice_policy, now=self._clock.now()
+            )
+        except RelayUnavailable:
+            return ()
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have the gateway answer an offer; the same offer again gets the same answer, also at the
@@ -161,7 +180,7 @@ class Broker:
             after, outcomes = mine.with_candidates(round_number, candidates, ended=ended)
             return after
 
-        await self._book.change(_checked(session_id), step)
+        await self._book.change(self._id(tenant, session_id), step)
         return outcomes
 
     async def watch(
@@ -171,7 +190,8 @@ class Broker:
 
         Raises SessionNotFound, EventsGone and CursorAhead, all before the first event.
         """
-        with self._book.watching(_checked(session_id)) as watch:
+        session_id = self._id(tenant, session_id)
+        with self._book.watching(session_id) as watch:
             session = await self.get(tenant, session_id)
             if session.is_closed:
                 await self._book.expire(session_id)  # where only its time says so
@@ -193,7 +213,8 @@ class Broker:
         self, tenant: str, session_id: str, offer: str, step: Callable[[Session], Session]
     ) -> Session:
         """Apply a step that brings an offer, and wait for the answer to that."""
-        with self._book.watching(_checked(session_id)) as watch:
+        session_id = self._id(tenant, session_id)
+        with self._book.watching(session_id) as watch:
             session, _ = await self._book.change(
                 session_id, lambda before: step(self._mine(tenant, before))
             )
@@ -205,12 +226,12 @@ class Broker:
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; a foreign one is SessionNotFound."""
-        return _owned(tenant, await self._book.get(_checked(session_id)))
+        return _owned(tenant, await self._book.get(self._id(tenant, session_id)))
 
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session and tell its gateway; closing a closed one changes nothing."""
         session, _ = await self._book.change(
-            _checked(session_id),
+            self._id(tenant, session_id),
             lambda before: _owned(tenant, before).closed(CloseReason.REQUESTED),
         )
         return session
@@ -237,6 +258,25 @@ class Broker:
         self._book.note_end(launch_id)
         for session in await self._book.of_launch(launch_id):
             await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
+
+    def _named(self, tenant: str, key: str | None, conversation_id: str) -> str:
+        """Return the id of a session by what its client calls it, or one that is new."""
+        if key is not None:
+            check_key(key)
+        if conversation_id:
+            if is_id("ses", conversation_id):
+                raise SessionNameRefused
+            return session_id_of(conversation_id, tenant=tenant, key=self._key)
+        if key is not None:
+            return derived_id("ses", tenant, "session", key, key=self._key)
+        return random_id("ses")
+
+    def _id(self, tenant: str, text: str) -> str:
+        """Return the id that is meant by an id or a conversation; raises SessionNotFound."""
+        try:
+            return text if is_id("ses", text) else session_id_of(text, tenant=tenant, key=self._key)
+        except SessionNameRefused:
+            raise SessionNotFound(text) from None
 
     async def _fresh(self, session_id: str, wanted: _Wanted) -> Session:
         is_trickling = wanted.mode is SessionMode.TRICKLE
@@ -292,19 +332,6 @@ def _mode(text: str) -> SessionMode:
         return SessionMode(text)
     except ValueError:
         raise ModeUnsupported from None
-
-
-def _policy(text: str) -> IcePolicy:
-    try:
-        return IcePolicy(text)
-    except ValueError:
-        raise IcePolicyInvalid from None
-
-
-def _checked(session_id: str) -> str:
-    if not is_id("ses", session_id):
-        raise SessionNotFound(session_id)
-    return session_id
 
 
 def _owned(tenant: str, session: Session) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import grpc
 
@@ -14,6 +14,7 @@ from chassis.ids import is_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
 from signalling.gateway import Gateway, Meeting
+from signalling.ice_servers import IceServer
 from signalling.session import Session
 from signalling.session_messages import timestamp
 from signalling.session_tracing import TracedDesk
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 GATEWAY_SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 _PORT_REQUESTS = 128
+
+ServersOf = Callable[[Session], Sequence[IceServer]]
 
 _Context = grpc.aio.ServicerContext[pb.SynchronizeRequest, pb.SynchronizeResponse]
 
@@ -50,10 +53,13 @@ class PortRequestsExceeded(ResourceExhausted):
 class GatewayApi(rpc.GatewayServiceServicer):
     """Serves GatewayService."""
 
-    def __init__(self, *, switchboard: Switchboard, desk: TracedDesk, clock: Clock) -> None:
+    def __init__(
+        self, *, switchboard: Switchboard, desk: TracedDesk, clock: Clock, servers: ServersOf
+    ) -> None:
         self._switchboard = switchboard
         self._desk = desk
         self._clock = clock
+        self._servers = servers
 
     # grpc.aio also takes a coroutine that writes; the generated stub only knows generators.
     async def Synchronize(  # type: ignore[override]
@@ -75,13 +81,13 @@ class GatewayApi(rpc.GatewayServiceServicer):
                 await context.write(
                     pb.SynchronizeResponse(
                         welcome=pb.Welcome(
-                            wanted=[_wanted(session) for session in wanted],
+                            wanted=[self._wanted(session) for session in wanted],
                             heartbeat_seconds=self._switchboard.heartbeat_seconds,
                         )
                     )
                 )
                 while (order := await association.next_order()) is not None:
-                    await context.write(_proto(order))
+                    await context.write(self._proto(order))
                 reading.cancel()
         finally:
             await self._switchboard.disconnect(association)
@@ -182,13 +188,63 @@ class GatewayApi(rpc.GatewayServiceServicer):
         else:
             association.give(Grant(wanted.request_id))
 
+    def _wanted(self, session: Session) -> pb.SessionWanted:
+        return pb.SessionWanted(
+            session_id=session.session_id,
+            offer=session.offer,
+            expires_at=timestamp(session.expires_at),
+            traceparent=session.traceparent,
+            round=session.round,
+            trickles=session.trickles,
+            candidates=session.client_candidates,
+            end_of_candidates=session.client_ended,
+            ice_policy=session.ice_policy.value,
+            ice_servers=[
+                pb.IceServer(
+                    urls=server.urls,
+                    username=server.username,
+                    credential=server.credential,
+                    expires_at=timestamp(server.expires_at) if server.expires_at else None,
+                )
+                for server in self._servers(session)
+            ],
+        )
+
+    def _proto(self, order: Order) -> pb.SynchronizeResponse:
+        match order:
+            case Want(session):
+                return pb.SynchronizeResponse(wanted=self._wanted(session))
+            case Give(session_id, round_number, first, candidates, ended):
+                given = pb.CandidatesGiven(
+                    session_id=session_id,
+                    round=round_number,
+                    first=first,
+                    candidates=candidates,
+                    end_of_candidates=ended,
+                )
+                return pb.SynchronizeResponse(candidates_given=given)
+            case Unwant(session_id):
+                return pb.SynchronizeResponse(unwanted=pb.SessionUnwanted(session_id=session_id))
+            case Grant(request_id, refusal):
+                granted = pb.PortGranted(request_id=request_id)
+                if refusal is not None:
+                    granted.refusal.CopyFrom(
+                        pb.Refusal(reason=refusal.reason, message=refusal.message)
+                    )
+                return pb.SynchronizeResponse(port_granted=granted)
+
 
 def register_gateways(
-    server: grpc.aio.Server, *, switchboard: Switchboard, desk: TracedDesk, clock: Clock
+    server: grpc.aio.Server,
+    *,
+    switchboard: Switchboard,
+    desk: TracedDesk,
+    clock: Clock,
+    servers: ServersOf,
 ) -> None:
-    """Add the service to a server."""
+    """Add the service to a server; `servers` gives the STUN and TURN servers of a session."""
     rpc.add_GatewayServiceServicer_to_server(
-        GatewayApi(switchboard=switchboard, desk=desk, clock=clock), server
+        GatewayApi(switchboard=switchboard, desk=desk, clock=clock, servers=servers), server
     )
 
 
@@ -199,39 +255,3 @@ async def _hello(requests: AsyncIterator[pb.SynchronizeRequest]) -> pb.Hello:
     if not is_id("gtw", first.hello.gateway_id):
         raise HelloExpected
     return first.hello
-
-
-def _wanted(session: Session) -> pb.SessionWanted:
-    return pb.SessionWanted(
-        session_id=session.session_id,
-        offer=session.offer,
-        expires_at=timestamp(session.expires_at),
-        traceparent=session.traceparent,
-        round=session.round,
-        trickles=session.trickles,
-        candidates=session.client_candidates,
-        end_of_candidates=session.client_ended,
-        ice_policy=session.ice_policy.value,
-    )
-
-
-def _proto(order: Order) -> pb.SynchronizeResponse:
-    match order:
-        case Want(session):
-            return pb.SynchronizeResponse(wanted=_wanted(session))
-        case Give(session_id, round_number, first, candidates, ended):
-            given = pb.CandidatesGiven(
-                session_id=session_id,
-                round=round_number,
-                first=first,
-                candidates=candidates,
-                end_of_candidates=ended,
-            )
-            return pb.SynchronizeResponse(candidates_given=given)
-        case Unwant(session_id):
-            return pb.SynchronizeResponse(unwanted=pb.SessionUnwanted(session_id=session_id))
-        case Grant(request_id, refusal):
-            granted = pb.PortGranted(request_id=request_id)
-            if refusal is not None:
-                granted.refusal.CopyFrom(pb.Refusal(reason=refusal.reason, message=refusal.message))
-            return pb.SynchronizeResponse(port_granted=granted)

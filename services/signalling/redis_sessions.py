@@ -153,6 +153,7 @@ class RedisGateways:
         with redis_errors():
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.sadd(_GATEWAYS, gateway.gateway_id)
+            pipeline.expire(_GATEWAYS, self._lease_seconds)
             pipeline.set(_gateway_key(gateway.gateway_id), record, ex=self._lease_seconds)
             await pipeline.execute()
 

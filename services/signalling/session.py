@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from signalling.close_reason import CloseReason
 from signalling.ice_candidate import MOST_IN_A_ROUND, CandidateOutcome, sorted_out
+from signalling.ice_servers import IcePolicy
 from signalling.session_errors import (
     CandidatesGap,
     CursorAhead,
@@ -41,14 +42,6 @@ class SessionMode(StrEnum):
 
     COMPLETE = "complete"
     TRICKLE = "trickle"
-
-
-class IcePolicy(StrEnum):
-    """Which paths a session may take."""
-
-    ALL = "all"
-    RELAY = "relay"
-    DIRECT = "direct"
 
 
 @dataclass(frozen=True, slots=True)

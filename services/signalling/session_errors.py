@@ -167,15 +167,6 @@ class ModeUnsupported(InvalidArgument):
         )
 
 
-class IcePolicyInvalid(InvalidArgument):
-    """The policy names no paths that are known."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The ICE policy must be `all`, `relay` or `direct`.", reason="ice_policy_invalid"
-        )
-
-
 class GatewayTimeout(DeadlineExceeded):
     """The gateway did not answer the offer in time."""
 

@@ -10,11 +10,13 @@ import grpc
 from fairlead.session.v1 import session_pb2 as pb
 from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.caller import current_tenant
+from signalling.session import Session
 from signalling.session_messages import (
     mode_of,
     outcome_proto,
     policy_of,
     session_proto,
+    timestamp,
     watched_proto,
 )
 from signalling.session_ports import Sessions
@@ -38,9 +40,12 @@ class SessionApi(rpc.SessionServiceServicer):
             request.launch_id,
             mode_of(request.mode),
             request.idempotency_key or None,
-            ice_policy=policy_of(request.ice_policy),
+            policy=policy_of(request.ice_policy),
+            conversation_id=request.conversation_id,
         )
-        return pb.OpenSessionResponse(session=session_proto(session))
+        return pb.OpenSessionResponse(
+            session=session_proto(session), ice_servers=self._servers(session)
+        )
 
     async def SendOffer(
         self,
@@ -71,7 +76,9 @@ class SessionApi(rpc.SessionServiceServicer):
     ) -> pb.RestartSessionResponse:
         session = await self._sessions.restart(current_tenant(), request.session_id, request.offer)
         return pb.RestartSessionResponse(
-            answer=session.answer if request.offer else "", session=session_proto(session)
+            answer=session.answer if request.offer else "",
+            session=session_proto(session),
+            ice_servers=self._servers(session),
         )
 
     async def WatchSession(
@@ -101,6 +108,17 @@ class SessionApi(rpc.SessionServiceServicer):
     ) -> pb.CloseSessionResponse:
         session = await self._sessions.close(current_tenant(), request.session_id)
         return pb.CloseSessionResponse(session=session_proto(session))
+
+    def _servers(self, session: Session) -> list[pb.IceServer]:
+        return [
+            pb.IceServer(
+                urls=server.urls,
+                username=server.username,
+                credential=server.credential,
+                expires_at=timestamp(server.expires_at) if server.expires_at else None,
+            )
+            for server in self._sessions.ice_servers(session)
+        ]
 
 
 def register_sessions(server: grpc.aio.Server, sessions: Sessions) -> None:

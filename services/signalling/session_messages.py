@@ -9,7 +9,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from fairlead.session.v1 import session_pb2 as pb
 from signalling.close_reason import CLOSINGS, CloseReason
 from signalling.ice_candidate import CandidateOutcome
-from signalling.session import IcePolicy, Session, SessionMode
+from signalling.ice_servers import IcePolicy
+from signalling.session import Session, SessionMode
 from signalling.session_event import EventKind, SessionState
 from signalling.session_ports import Happened, Subscribed, Watched
 
@@ -45,10 +46,10 @@ def mode_of(mode: pb.SessionMode.ValueType) -> str:
 
 
 def policy_of(policy: pb.IcePolicy.ValueType) -> str:
-    """Return the word for a policy; unspecified is `all`, an unknown one has none."""
+    """Return the word for a policy, of an unknown one its number; unspecified has none."""
     if policy == pb.ICE_POLICY_UNSPECIFIED:
-        return IcePolicy.ALL.value
-    return next((word.value for word, number in _POLICIES.items() if number == policy), "")
+        return ""
+    return next((word.value for word, number in _POLICIES.items() if number == policy), str(policy))
 
 
 def outcome_proto(outcome: CandidateOutcome) -> pb.CandidateOutcome.ValueType:

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from signalling.gateway import Gateway, Meeting
 from signalling.ice_candidate import CandidateOutcome
-from signalling.session import IcePolicy, Session
+from signalling.ice_servers import IceServer
+from signalling.session import Session
 from signalling.session_event import SessionEvent
 
 
@@ -128,9 +129,16 @@ class Sessions(Protocol):
         mode: str,
         key: str | None,
         *,
-        ice_policy: str = IcePolicy.ALL,
+        policy: str = "",
+        conversation_id: str = "",
     ) -> Session:
-        """Reserve a gateway for a launch that holds a sandbox; a key gives one session."""
+        """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
+        a conversation.
+        """
+        ...
+
+    def ice_servers(self, session: Session) -> Sequence[IceServer]:
+        """Return the servers that the peers of a session may use, with fresh credentials."""
         ...
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:

@@ -7,7 +7,8 @@ from dataclasses import fields
 from datetime import datetime
 
 from signalling.close_reason import CloseReason
-from signalling.session import IcePolicy, Session, SessionMode
+from signalling.ice_servers import IcePolicy
+from signalling.session import Session, SessionMode
 from signalling.session_event import EventKind, SessionEvent, SessionState
 
 # `dataclasses.asdict` copies everything it meets; a record is written at each change.

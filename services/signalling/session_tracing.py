@@ -15,7 +15,8 @@ from chassis.telemetry import remote_context
 from signalling.gateway import Meeting
 from signalling.gateway_desk import GatewayDesk
 from signalling.ice_candidate import CandidateOutcome
-from signalling.session import IcePolicy, Session
+from signalling.ice_servers import IceServer
+from signalling.session import Session
 from signalling.session_ports import Sessions, Watched
 
 ATTRIBUTES = (
@@ -76,14 +77,21 @@ class TracedSessions:
         mode: str,
         key: str | None,
         *,
-        ice_policy: str = IcePolicy.ALL,
+        policy: str = "",
+        conversation_id: str = "",
     ) -> Session:
         """Reserve a gateway."""
         with self._spans.open("session.open", {"fairlead.launch.id": launch_id[:64]}) as span:
-            session = await self._sessions.open(tenant, launch_id, mode, key, ice_policy=ice_policy)
+            session = await self._sessions.open(
+                tenant, launch_id, mode, key, policy=policy, conversation_id=conversation_id
+            )
             span.set_attribute("fairlead.session.id", session.session_id)
             span.set_attribute("fairlead.session.gateway_id", session.gateway_id)
             return session
+
+    def ice_servers(self, session: Session) -> Sequence[IceServer]:
+        """Return the servers that the peers of a session may use, with fresh credentials."""
+        return self._sessions.ice_servers(session)
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have an offer answered."""

@@ -15,6 +15,7 @@ from chassis.ids import random_id
 from chassis.telemetry import traceparent
 from signalling.broker import Broker, SessionTimings
 from signalling.gateway_desk import GatewayDesk
+from signalling.ice_servers import IceServers
 from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session_book import SessionBook
 from signalling.session_ports import ReachedLaunches
@@ -32,6 +33,7 @@ class SessionHalf:
     clock: Clock
     timings: SessionTimings
     key: bytes
+    servers: IceServers
     tracer_provider: TracerProvider
 
     def sessions(self, launches: ReachedLaunches) -> TracedSessions:
@@ -44,6 +46,7 @@ class SessionHalf:
             timings=self.timings,
             key=self.key,
             traceparent=traceparent,
+            servers=self.servers,
         )
         return TracedSessions(
             sessions=broker, tracer_provider=self.tracer_provider, trace_of=self._trace_of
@@ -95,6 +98,7 @@ async def open_sessions(
                     relay_connect_seconds=settings.relay_connect_seconds,
                 ),
                 key=key,
+                servers=settings.ice_servers(),
                 tracer_provider=tracer_provider,
             )
         finally:

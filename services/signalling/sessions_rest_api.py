@@ -10,10 +10,12 @@ from datetime import datetime
 
 from fastapi import APIRouter, Request, Response, WebSocket
 from pydantic import AliasChoices, BaseModel, Field
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from signalling.caller import current_tenant
 from signalling.event_stream import EventStreams
 from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
+from signalling.ice_servers import IcePolicy
 from signalling.problems import problem_documents
 from signalling.rest_parameters import (
     Cursor,
@@ -22,12 +24,18 @@ from signalling.rest_parameters import (
     cursor_number,
     stream_documents,
 )
-from signalling.rest_types import Body
-from signalling.session import IcePolicy, Session, SessionMode
+from signalling.rest_types import Answer, Body
+from signalling.session import Session, SessionMode
 from signalling.session_event import SessionState
 from signalling.session_json import watched_line
 from signalling.session_ports import Sessions, Watched
 from signalling.socket_talks import conversed, received
+
+
+class _SessionName(StringConvertor):
+    """An id, or a client's own name for a session, which in base64 may have slashes."""
+
+    regex = "[^/]+|[A-Za-z0-9+/]{22,88}={0,2}"
 
 
 class OpenBody(Body):
@@ -47,6 +55,11 @@ class OpenBody(Body):
         default=IcePolicy.ALL.value,
         description="Which paths it may take: any, only through a TURN server, never through one.",
         json_schema_extra={"enum": [policy.value for policy in IcePolicy]},
+    )
+    conversation_id: str = Field(
+        default="",
+        description="The client's own name for it, 16 to 64 random bytes in base64url or base64;"
+        " the same name is the same session.",
     )
 
 
@@ -85,7 +98,11 @@ class CandidatesAnswer(BaseModel):
 class RestartBody(Body):
     """The offer of a new round."""
 
-    offer: str = Field(default="", description="SDP with new ICE credentials, or sealed.")
+    offer: str = Field(
+        default="",
+        description="SDP with new ICE credentials, or sealed; without one only fresh servers are"
+        " handed out.",
+    )
 
 
 class SessionAnswer(BaseModel):
@@ -103,11 +120,32 @@ class SessionAnswer(BaseModel):
     close_reason: str = Field(description="Empty until it is closed.")
 
 
+class IceServerAnswer(Answer):
+    """STUN or TURN servers, as in WebRTC's RTCIceServer."""
+
+    urls: list[str]
+    username: str = Field(description="Empty for STUN.")
+    credential: str = Field(description="Empty for STUN.")
+    expires_at: datetime | None = Field(description="When name and password end.")
+
+
+class OpenedSession(SessionAnswer):
+    """A session that was opened, with the servers that its client may gather candidates with."""
+
+    ice_servers: list[IceServerAnswer]
+
+
 class AnsweredSession(BaseModel):
     """The gateway's answer."""
 
     answer: str = Field(description="SDP answer, in mode complete with its candidates.")
     session: SessionAnswer
+
+
+class RestartedSession(AnsweredSession):
+    """The gateway's answer in a new round; empty without an offer."""
+
+    ice_servers: list[IceServerAnswer] = Field(description="With fresh credentials.")
 
 
 class SessionLine(BaseModel):
@@ -134,12 +172,13 @@ class SessionLine(BaseModel):
 
 def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     """Return the routes of sessions."""
+    register_url_convertor("session", _SessionName())
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
     @router.post(
         "",
         status_code=201,
-        response_model=SessionAnswer,
+        response_model=OpenedSession,
         responses={
             201: {"headers": {"Location": {"schema": {"type": "string"}}}},
             **problem_documents(404, 409, 413),
@@ -147,26 +186,22 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     )
     async def open_session(
         body: OpenBody, response: Response, key: IdempotencyKey = None
-    ) -> SessionAnswer:
+    ) -> OpenedSession:
         """Reserve a gateway for a launch that holds a sandbox."""
         session = await sessions.open(
-            current_tenant(), body.target, body.mode, key, ice_policy=body.ice_policy
+            current_tenant(),
+            body.target,
+            body.mode,
+            key,
+            policy=body.ice_policy,
+            conversation_id=body.conversation_id,
         )
         response.headers["Location"] = f"/v1/sessions/{session.session_id}"
-        return _answer(session)
-
-    @router.get("/{session_id}", response_model=SessionAnswer, responses=problem_documents(404))
-    async def get_session(session_id: str) -> SessionAnswer:
-        """Return a session."""
-        return _answer(await sessions.get(current_tenant(), session_id))
-
-    @router.delete("/{session_id}", response_model=SessionAnswer, responses=problem_documents(404))
-    async def close_session(session_id: str, key: IdempotencyKey = None) -> SessionAnswer:
-        """Close a session and every channel in it; closing a closed one changes nothing."""
-        return _answer(await sessions.close(current_tenant(), session_id))
+        servers = _servers(sessions, session)
+        return OpenedSession(ice_servers=servers, **_answer(session).model_dump())
 
     @router.post(
-        "/{session_id}/offer",
+        "/{session_id:session}/offer",
         response_model=AnsweredSession,
         responses=problem_documents(404, 409, 413),
     )
@@ -178,7 +213,7 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         return AnsweredSession(answer=session.answer, session=_answer(session))
 
     @router.post(
-        "/{session_id}/candidates",
+        "/{session_id:session}/candidates",
         response_model=CandidatesAnswer,
         responses=problem_documents(404, 409, 413),
     )
@@ -196,20 +231,23 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         return CandidatesAnswer(outcomes=list(outcomes))
 
     @router.post(
-        "/{session_id}/restart",
-        response_model=AnsweredSession,
+        "/{session_id:session}/restart",
+        response_model=RestartedSession,
         responses=problem_documents(404, 409, 413),
     )
     async def restart_session(
         session_id: str, body: RestartBody, key: IdempotencyKey = None
-    ) -> AnsweredSession:
+    ) -> RestartedSession:
         """Negotiate anew (ICE restart); the path in use goes on until the new one works."""
         session = await sessions.restart(current_tenant(), session_id, body.offer)
-        answer = session.answer if body.offer else ""
-        return AnsweredSession(answer=answer, session=_answer(session))
+        return RestartedSession(
+            answer=session.answer if body.offer else "",
+            session=_answer(session),
+            ice_servers=_servers(sessions, session),
+        )
 
     @router.get(
-        "/{session_id}/events",
+        "/{session_id:session}/events",
         response_class=Response,
         responses={
             **stream_documents("SessionLine", "Events, the last line is `closed`."),
@@ -228,14 +266,30 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         accept = request.headers.get("accept", "")
         return await streams.respond(source, watched_line, accept=accept)
 
+    # Last, as a name may have slashes.
+    @router.get(
+        "/{session_id:session}", response_model=SessionAnswer, responses=problem_documents(404)
+    )
+    async def get_session(session_id: str) -> SessionAnswer:
+        """Return a session."""
+        return _answer(await sessions.get(current_tenant(), session_id))
+
+    @router.delete(
+        "/{session_id:session}", response_model=SessionAnswer, responses=problem_documents(404)
+    )
+    async def close_session(session_id: str, key: IdempotencyKey = None) -> SessionAnswer:
+        """Close a session and every channel in it; closing a closed one changes nothing."""
+        return _answer(await sessions.close(current_tenant(), session_id))
+
     return router
 
 
 def session_watch_router(sessions: Sessions) -> APIRouter:
     """Return the WebSocket that watches a session; its key is checked before it."""
+    register_url_convertor("session", _SessionName())
     router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 
-    @router.websocket("/{session_id}/watch")
+    @router.websocket("/{session_id:session}/watch")
     async def watch_session(session_id: str, socket: WebSocket, cursor: Cursor = None) -> None:
         """Send what happens to a session; the first message is `subscribed`."""
         await socket.accept()
@@ -269,6 +323,10 @@ async def _left(socket: WebSocket) -> None:
     """Wait until the client leaves, with WebSocketDisconnect; what it says means nothing."""
     while True:
         await received(socket)
+
+
+def _servers(sessions: Sessions, session: Session) -> list[IceServerAnswer]:
+    return [IceServerAnswer.model_validate(server) for server in sessions.ice_servers(session)]
 
 
 def _answer(session: Session) -> SessionAnswer:

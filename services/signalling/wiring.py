@@ -81,7 +81,13 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
 
         def register_internal(server: grpc.aio.Server) -> None:
             desk = half.desk(launches.reach)
-            register_gateways(server, switchboard=half.switchboard, desk=desk, clock=clock)
+            register_gateways(
+                server,
+                switchboard=half.switchboard,
+                desk=desk,
+                clock=clock,
+                servers=sessions.ice_servers,
+            )
 
         def register_public(server: grpc.aio.Server) -> None:
             launches.register(server)

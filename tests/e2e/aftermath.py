@@ -33,7 +33,7 @@ _KEPT = (
     "workspace-key",
 )
 _INDEXES = ("launches", "gateway-sessions", "launch-sessions")
-_LEASED = ("host", "gateway", "launch-owner", "published")
+_LEASED = ("host", "gateway", "gateways", "launch-owner", "published")
 
 
 def is_bare(stack: RunningStack, seconds: float = 10.0) -> None:

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 
 from chassis.ids import is_id
 from signalling.ice_candidate import CandidateOutcome
+from signalling.ice_servers import IceServer
 from signalling.launch_errors import LaunchNotFound
-from signalling.session import IcePolicy, Session
+from signalling.session import Session
 from signalling.session_errors import SessionNotFound
 from signalling.session_ports import Happened, Subscribed, Watched
 from tests.fakes.clock import START
@@ -35,11 +36,15 @@ class FakeSessions:
         mode: str,
         key: str | None,
         *,
-        ice_policy: str = IcePolicy.ALL,
+        policy: str = "",
+        conversation_id: str = "",
     ) -> Session:
         if not is_id("lch", launch_id):
             raise LaunchNotFound(launch_id)
         return self.session
+
+    def ice_servers(self, session: Session) -> Sequence[IceServer]:
+        return ()
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         return await self.get(tenant, session_id)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from chassis.errors import FairleadError
 from signalling.gateway import Gateway, Meeting
+from signalling.ice_servers import IceServers
 from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import LaunchNotFound
 from signalling.session import Session
@@ -175,6 +176,7 @@ OFFER = "\r\n".join(
     ]
 )
 ANSWER = OFFER.replace("a=setup:actpass", "a=setup:active")
+NO_SERVERS = IceServers(stun_urls=(), turn_urls=(), turn_secret="", lifetime=timedelta(hours=1))
 MEETING = Meeting(address="unix:/relay", ticket=bytes(32))
 
 

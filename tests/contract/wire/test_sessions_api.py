@@ -35,6 +35,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     MEETING,
+    NO_SERVERS,
     OFFER,
     FakeGatewayDirectory,
     FakeReachedLaunches,
@@ -162,6 +163,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
         clock=clock,
         timings=SessionTimings(offer_timeout_seconds=4),
         key=b"",
+        servers=NO_SERVERS,
         tracer_provider=provider,
     )
     launches = FakeReachedLaunches()
@@ -187,6 +189,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
                     switchboard=half.switchboard,
                     desk=half.desk(launches),
                     clock=clock,
+                    servers=half.sessions(launches).ice_servers,
                 ),
                 services=[GATEWAY_SERVICE],
                 tracer_provider=provider,

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 
 from chassis.errors import DeadlineExceeded, FairleadError
-from signalling.broker import Broker, SessionTimings
 from signalling.close_reason import CloseReason
-from signalling.gateway import Gateway, GatewaysFull, GatewayUnavailable
-from signalling.gateway_desk import GatewayDesk, PortInvalid, SandboxNotReady
+from signalling.gateway import GatewaysFull, GatewayUnavailable
+from signalling.gateway_desk import PortInvalid, SandboxNotReady
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
-from signalling.session import Session
-from signalling.session_book import SessionBook
 from signalling.session_errors import (
     ModeUnsupported,
     OfferConflict,
@@ -24,84 +20,20 @@ from signalling.session_errors import (
     SessionNotFound,
 )
 from signalling.session_event import SessionState
-from signalling.switchboard import OUTBOX_ORDERS, Association, Switchboard, Unwant, Want
-from tests.fakes.clock import FakeClock
+from signalling.switchboard import OUTBOX_ORDERS, Unwant, Want
+from tests.fakes.session_house import BARE, GATEWAY, HELD, OTHER_GATEWAY, House, make_house
 from tests.fakes.sessions import (
     ANSWER,
     MEETING,
     OFFER,
-    FakeGatewayDirectory,
-    FakeReachedLaunches,
-    FakeSessionStore,
-    bare_launch,
-    held_launch,
 )
 
 pytestmark = pytest.mark.asyncio
 
-GATEWAY = "gtw_" + "a" * 26
-OTHER_GATEWAY = "gtw_" + "b" * 26
-HELD = held_launch()
-BARE = bare_launch()
-
-
-@dataclass
-class House:
-    clock: FakeClock
-    store: FakeSessionStore
-    directory: FakeGatewayDirectory
-    launches: FakeReachedLaunches
-    book: SessionBook
-    switchboard: Switchboard
-    broker: Broker
-    desk: GatewayDesk
-
-    async def connect(
-        self, gateway_id: str = GATEWAY, held: tuple[str, ...] = (), capacity: int = 0
-    ) -> tuple[Association, list[str]]:
-        gateway = Gateway(gateway_id, connected_at=self.clock.now(), capacity=capacity)
-        association, wanted = await self.switchboard.connect(gateway, frozenset(held))
-        return association, [session.session_id for session in wanted]
-
-    async def answered(self, association: Association) -> Session:
-        """Open a session, offer and answer it."""
-        session = await self.broker.open("default", HELD.launch_id, "complete", None)
-        offering = asyncio.create_task(self.broker.offer("default", session.session_id, OFFER))
-        assert isinstance(await association.next_order(), Want)
-        await self.desk.take_answer(GATEWAY, session.session_id, ANSWER)
-        return await offering
-
-    async def state(self, session: Session) -> tuple[SessionState, CloseReason | None]:
-        found = await self.broker.get("default", session.session_id)
-        return found.state, found.close_reason
-
 
 @pytest.fixture
 def house() -> House:
-    clock = FakeClock()
-    store = FakeSessionStore(clock)
-    directory = FakeGatewayDirectory()
-    launches = FakeReachedLaunches()
-    launches.put("default", HELD)
-    launches.put("default", BARE)
-    book = SessionBook(store=store, clock=clock)
-    switchboard = Switchboard(
-        book=book, directory=directory, clock=clock, heartbeat_seconds=5, grace_seconds=15
-    )
-    timings = SessionTimings(session_seconds=60, offer_timeout_seconds=0.2)
-    broker = Broker(
-        book=book,
-        switchboard=switchboard,
-        launches=launches,
-        clock=clock,
-        timings=timings,
-        key=b"secret",
-        traceparent=lambda: "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
-    )
-    desk = GatewayDesk(
-        book=book, switchboard=switchboard, launches=launches, clock=clock, timings=timings
-    )
-    return House(clock, store, directory, launches, book, switchboard, broker, desk)
+    return make_house()
 
 
 async def test_an_offer_gets_the_gateways_answer(house: House) -> None:

@@ -270,7 +270,7 @@ class OpenSessionRequest(_message.Message):
     ice_policy: Global___IcePolicy.ValueType
     """Which paths it may take."""
     conversation_id: _builtins.str
-    """Name of the conversation that the client chose, 16 to 32 bytes in base64, in either spelling and with or without
+    """Name of the conversation that the client chose, 16 to 64 bytes in base64, in either spelling and with or without
     padding; the same conversation of a tenant is the same session. Empty for none.
     """
     def __init__(
@@ -536,7 +536,7 @@ class WatchSessionResponse(_message.Message):
     RESTART_WANTED_FIELD_NUMBER: _builtins.int
     CLOSED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Number of the event, from 1; of `subscribed` that of the last event before it."""
+    """Number of the event, from 1, which is the cursor to go on from; of `subscribed` the cursor that was given."""
     @_builtins.property
     def subscribed(self) -> Global___SessionSubscribed:
         """First message of each stream; nothing that happens after it is missed."""

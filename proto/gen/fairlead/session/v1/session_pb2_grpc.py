@@ -99,7 +99,8 @@ class SessionServiceServicer:
     def AddCandidates(self, request, context):
         """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
         answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
+        not begun, TOO_MANY_CANDIDATES.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,8 @@ class SessionServiceStub:
     AddCandidates: _grpc.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]
     """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
     answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
+    not begun, TOO_MANY_CANDIDATES.
     """
     RestartSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]
     """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
@@ -85,7 +86,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     AddCandidates: _aio.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]  # type: ignore[assignment]
     """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
     answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
+    not begun, TOO_MANY_CANDIDATES.
     """
     RestartSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]  # type: ignore[assignment]
     """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
@@ -137,7 +139,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.AddCandidatesResponse, _abc.Awaitable[_session_pb2.AddCandidatesResponse]]:
         """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
         answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
+        not begun, TOO_MANY_CANDIDATES.
         """
 
     @_abc_1.abstractmethod
