@@ -21,7 +21,7 @@ class FakeSessionStore:
     """Records in a dictionary; `forget` is a store that lost everything.
 
     `replica` is the same store as another process has it. `before_save` runs where a write is on
-    its way, `raising` is raised by everything while it is set.
+    its way, `raising` is raised by everything while it is set, no notice comes while it `is_deaf`.
     """
 
     def __init__(self, clock: FakeClock, shared: FakeSessionStore | None = None) -> None:
@@ -30,7 +30,8 @@ class FakeSessionStore:
         self._replicas: list[FakeSessionStore] = shared._replicas if shared else []
         self._replicas.append(self)
         self._changes: asyncio.Queue[Notice | None] = asyncio.Queue()
-        self.interrupt()
+        self._changes.put_nowait(None)
+        self.is_deaf = False
         self.before_save: Callable[[Session], Awaitable[None]] | None = None
         self.raising: FairleadError | None = None
 
@@ -40,9 +41,9 @@ class FakeSessionStore:
     def forget(self) -> None:
         self._records.clear()
 
-    def interrupt(self) -> None:
-        """Lose the notices that are on their way."""
-        self._changes = asyncio.Queue()
+    def hear_again(self) -> None:
+        """Make the subscription anew."""
+        self.is_deaf = False
         self._changes.put_nowait(None)
 
     async def changes(self) -> AsyncGenerator[Sequence[Notice] | None, None]:
@@ -73,7 +74,7 @@ class FakeSessionStore:
         if fits:
             self._records[session.session_id] = (session, self._clock.monotonic() + ttl_seconds)
             for other in self._replicas:
-                if other is not self:
+                if other is not self and not other.is_deaf:
                     other._changes.put_nowait(Notice(session.session_id, session.gateway_id))
         return fits
 
