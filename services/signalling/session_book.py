@@ -94,6 +94,10 @@ class SessionBook:
             if not watches:
                 del self._watches[session_id]
 
+    def is_watched(self, session_id: str) -> bool:
+        """Say whether anybody watches a session or waits for it here."""
+        return session_id in self._watches
+
     def note_end(self, launch_id: str) -> None:
         """Remember that a launch has ended, for those who are opening a session of it."""
         self._ended.add(launch_id)

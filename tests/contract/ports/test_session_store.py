@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -14,15 +15,17 @@ from chassis.errors import Unavailable
 from chassis.redis_client import open_redis
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway
+from signalling.ice_servers import IcePolicy
 from signalling.redis_sessions import RedisGateways, RedisSessions
-from signalling.session import Session
-from signalling.session_ports import GatewayDirectory, SessionStore
+from signalling.session import Session, SessionMode
+from signalling.session_ports import GatewayDirectory, Notice, SessionStore
 from tests.fakes.clock import START, FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     OFFER,
     FakeGatewayDirectory,
     FakeSessionStore,
+    candidate,
 )
 from tests.redis_fixture import RedisServer
 
@@ -34,18 +37,23 @@ ORIGIN = "rep_" + "a" * 26
 @dataclass(frozen=True)
 class Stores:
     sessions: SessionStore
+    elsewhere: SessionStore
+    """The same store as another replica has it."""
     gateways: GatewayDirectory
 
 
 @pytest_asyncio.fixture(params=["fake", "redis"])
 async def stores(request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
     if request.param == "fake":
-        yield Stores(FakeSessionStore(FakeClock()), FakeGatewayDirectory())
+        fake = FakeSessionStore(FakeClock())
+        yield Stores(fake, fake.replica(), FakeGatewayDirectory())
         return
     async with open_redis(request.getfixturevalue("redis_url")) as redis:
         await redis.flushall()
         yield Stores(
-            RedisSessions(redis=redis, origin=ORIGIN), RedisGateways(redis=redis, lease_seconds=15)
+            RedisSessions(redis=redis, origin=ORIGIN),
+            RedisSessions(redis=redis, origin="rep_" + "b" * 26),
+            RedisGateways(redis=redis, lease_seconds=15),
         )
 
 
@@ -131,8 +139,59 @@ async def test_open_sessions_are_found_by_gateway_and_launch(stores: Stores) -> 
     assert list(await stores.sessions.of_launch("lch_unknown")) == []
 
 
+async def test_many_are_read_at_once(stores: Stores) -> None:
+    one, two = opened("a"), opened("b")
+    for session in (one, two):
+        await stores.sessions.save(session, ttl_seconds=60)
+    ids = [one.session_id, "ses_unknown", two.session_id]
+    assert list(await stores.sessions.get_many(ids)) == [one, two]
+    assert list(await stores.sessions.get_many([])) == []
+
+
+async def test_a_record_with_everything_in_it_is_read_again(stores: Stores) -> None:
+    session = replace(opened(), mode=SessionMode.TRICKLE, ice_policy=IcePolicy.RELAY)
+    session, _ = session.with_candidates(0, [candidate(1)], ended=True)
+    await stores.sessions.save(replace(session, version=1), ttl_seconds=60)
+    session = replace(session, version=1).with_offer(OFFER, expires_at=START)
+    session = session.with_found(1, 0, [candidate(2)], ended=True).with_answer(ANSWER)
+    session = session.connected(expires_at=START).restarted("another", expires_at=START)
+    session = replace(session.refused("no", round_number=2).restart_wanted(2), version=2)
+    assert await stores.sessions.save(session, ttl_seconds=60)
+    assert await stores.sessions.get(session.session_id) == session
+
+
+async def test_other_replicas_are_told_of_changes(stores: Stores) -> None:
+    session = opened()
+    async with aclosing(stores.elsewhere.changes()) as changes:
+        assert await anext(changes) is None  # what happened before is not known
+        await stores.elsewhere.save(session, ttl_seconds=60)  # its own are not told
+        await stores.sessions.save(session.with_offer(OFFER, expires_at=START), ttl_seconds=60)
+        told = await anext(changes)
+    assert told is not None
+    assert list(told) == [Notice(session.session_id, session.gateway_id)]
+
+
+async def test_a_subscription_that_broke_is_made_anew(redis: Redis) -> None:
+    store = RedisSessions(redis=redis, origin=ORIGIN)
+    elsewhere = RedisSessions(redis=redis, origin="rep_" + "b" * 26)
+    async with aclosing(store.changes()) as changes:
+        assert await anext(changes) is None
+        await redis.client_kill_filter(_type="pubsub")
+        assert await anext(changes) is None
+        await elsewhere.save(opened(), ttl_seconds=60)
+        assert await anext(changes) == [Notice(opened().session_id, opened().gateway_id)]
+
+
 async def test_gateways_are_listed_until_they_are_removed(stores: Stores) -> None:
-    one = Gateway("gtw_" + "a" * 26, START, capacity=4, sessions=1, channels=2, draining=True)
+    one = Gateway(
+        "gtw_" + "a" * 26,
+        START,
+        capacity=4,
+        sessions=1,
+        channels=2,
+        draining=True,
+        can_trickle=True,
+    )
     two = Gateway("gtw_" + "b" * 26, START)
     for gateway in (two, one, one):
         await stores.gateways.put(gateway)
@@ -154,6 +213,15 @@ async def test_redis_forgets_after_the_time_to_live(redis: Redis) -> None:
         assert 29_000 < await redis.pttl(key) <= 30_000
     await RedisGateways(redis=redis, lease_seconds=15).put(Gateway("gtw_" + "a" * 26, START))
     assert 14_000 < await redis.pttl("fairlead:gateway:gtw_" + "a" * 26) <= 15_000
+
+
+async def test_a_gateway_whose_lease_ran_out_leaves_the_index(redis: Redis) -> None:
+    gateways = RedisGateways(redis=redis, lease_seconds=15)
+    one = Gateway("gtw_" + "a" * 26, START)
+    await gateways.put(one)
+    await redis.delete(f"fairlead:gateway:{one.gateway_id}")
+    assert list(await gateways.list()) == []
+    assert await redis.exists("fairlead:gateways") == 0
 
 
 async def test_a_redis_that_is_away_is_a_typed_error(own_redis: RedisServer) -> None:

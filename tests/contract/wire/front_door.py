@@ -17,6 +17,7 @@ from signalling.api_keys import ApiKeys
 from signalling.event_stream import EventStreams
 from signalling.file_ports import Files
 from signalling.rest_api import RestParts, rest_application
+from signalling.session_ports import Sessions
 from signalling.tracing import HttpTracing
 from tests.fakes.answers import FakeAnswers
 from tests.fakes.fixed_sessions import FakeSessions
@@ -70,9 +71,11 @@ def make_door(
     keep_alive_seconds: float = 15.0,
     real_uploads: bool = False,
     files: Files | None = None,
+    sessions: Sessions | None = None,
 ) -> Door:
     """Build the application over fakes, with a key each for two tenants; with `real_uploads` they
-    answer the misses of workspaces. Without `files` no sandbox has any.
+    answer the misses of workspaces. Without `files` no sandbox has any, without `sessions` there is
+    one.
     """
     keys = ApiKeys(state=state)
     exporter = InMemorySpanExporter()
@@ -94,7 +97,7 @@ def make_door(
         uploads=room.uploads if real_uploads else uploads,
         workspaces=room.keeper,
         sandboxes=sandboxes.keeper,
-        sessions=FakeSessions(),
+        sessions=sessions or FakeSessions(),
         hosts=mesh,
         gateways=mesh,
         checks={"redis": check},
