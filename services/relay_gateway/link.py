@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 from chassis.errors import FairleadError, Unavailable
 from relay_gateway.line import Line
-from relay_gateway.message import Hello, Order, PortGranted, SessionUnwanted, Welcome
+from relay_gateway.message import (
+    Candidates,
+    Hello,
+    Order,
+    PortGranted,
+    SessionUnwanted,
+    Welcome,
+)
 from relay_gateway.ports import Conversation, Signalling
 from relay_gateway.session import WantedSession
 from relay_gateway.switchboard import Switchboard
@@ -44,6 +51,7 @@ class Link:
         line: Line,
         switchboard: Switchboard,
         jitter: Callable[[float, float], float],
+        can_trickle: bool = False,
     ) -> None:
         self._gateway_id = gateway_id
         self._capacity = capacity
@@ -52,6 +60,7 @@ class Link:
         self._line = line
         self._switchboard = switchboard
         self._jitter = jitter
+        self._can_trickle = can_trickle
         self._failures = 0
         self._conversation: Conversation | None = None
         self._ended = asyncio.Event()
@@ -91,6 +100,7 @@ class Link:
             self._switchboard.session_ids,
             self._capacity,
             self._workers_address,
+            self._can_trickle,
         )
         async with self._signalling.converse(hello) as conversation:
             orders = conversation.orders()
@@ -130,6 +140,8 @@ class Link:
         match order:
             case WantedSession():
                 self._switchboard.want(order)
+            case Candidates():
+                self._switchboard.given(order)
             case SessionUnwanted(session_id):
                 self._switchboard.unwant(session_id)
             case PortGranted():

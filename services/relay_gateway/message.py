@@ -25,6 +25,7 @@ class Hello:
     session_ids: Sequence[str]
     capacity: int
     workers_address: str
+    can_trickle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,29 @@ class Answered:
 
     session_id: str
     outcome: str | Refusal
+    round: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Candidates of one side for one round; `first` counts those that were sent before these.
+
+    From signalling they are the client's, to signalling the gateway's.
+    """
+
+    session_id: str
+    round: int
+    first: int
+    candidates: tuple[str, ...]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWanted:
+    """The session's path is lost: the client is asked to replace this round."""
+
+    session_id: str
+    round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +88,7 @@ class PortWanted:
     ticket: bytes
 
 
-Report: TypeAlias = Heartbeat | Answered | Changed | PortWanted
+Report: TypeAlias = Heartbeat | Answered | Candidates | Changed | PortWanted | RestartWanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +114,4 @@ class PortGranted:
     refusal: Refusal | None = None
 
 
-Order: TypeAlias = Welcome | WantedSession | SessionUnwanted | PortGranted
+Order: TypeAlias = Welcome | WantedSession | Candidates | SessionUnwanted | PortGranted

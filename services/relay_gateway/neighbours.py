@@ -17,6 +17,7 @@ from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc
 from relay_gateway.message import (
     Answered,
+    Candidates,
     Changed,
     Heartbeat,
     Hello,
@@ -25,10 +26,11 @@ from relay_gateway.message import (
     PortWanted,
     Refusal,
     Report,
+    RestartWanted,
     SessionUnwanted,
     Welcome,
 )
-from relay_gateway.session import WantedSession
+from relay_gateway.session import IceServer, WantedSession
 
 PEER = "signalling"
 QUEUED_REPORTS = 4096
@@ -70,6 +72,7 @@ class GrpcConversation:
                     session_ids=hello.session_ids,
                     capacity=hello.capacity,
                     workers_address=hello.workers_address,
+                    can_trickle=hello.can_trickle,
                 )
             )
         )
@@ -117,15 +120,31 @@ def _request(report: Report) -> pb.SynchronizeRequest:
                     sessions=report.sessions, channels=report.channels, draining=report.draining
                 )
             )
-        case Answered(session_id, str(answer)):
+        case Answered(session_id, str(answer), number):
             return pb.SynchronizeRequest(
-                answered=pb.SessionAnswered(session_id=session_id, answer=answer)
+                answered=pb.SessionAnswered(session_id=session_id, answer=answer, round=number)
             )
-        case Answered(session_id, Refusal(reason, message)):
+        case Answered(session_id, Refusal(reason, message), number):
             return pb.SynchronizeRequest(
                 answered=pb.SessionAnswered(
-                    session_id=session_id, refusal=pb.Refusal(reason=reason, message=message)
+                    session_id=session_id,
+                    refusal=pb.Refusal(reason=reason, message=message),
+                    round=number,
                 )
+            )
+        case Candidates():
+            return pb.SynchronizeRequest(
+                candidates_found=pb.CandidatesFound(
+                    session_id=report.session_id,
+                    round=report.round,
+                    first=report.first,
+                    candidates=report.candidates,
+                    end_of_candidates=report.ended,
+                )
+            )
+        case RestartWanted(session_id, number):
+            return pb.SynchronizeRequest(
+                restart_wanted=pb.RestartWanted(session_id=session_id, round=number)
             )
         case Changed():
             return pb.SynchronizeRequest(
@@ -158,6 +177,15 @@ def _order(response: pb.SynchronizeResponse) -> Order | None:
             )
         case "wanted":
             return _wanted(response.wanted)
+        case "candidates_given":
+            given = response.candidates_given
+            return Candidates(
+                given.session_id,
+                given.round,
+                given.first,
+                tuple(given.candidates),
+                given.end_of_candidates,
+            )
         case "unwanted":
             return SessionUnwanted(response.unwanted.session_id)
         case "port_granted":
@@ -176,6 +204,15 @@ def _wanted(session: pb.SessionWanted) -> WantedSession:
             else datetime.max.replace(tzinfo=UTC)
         ),
         traceparent=session.traceparent,
+        round=session.round or 1,
+        trickles=session.trickles,
+        candidates=tuple(session.candidates),
+        ended=session.end_of_candidates,
+        ice_servers=tuple(
+            IceServer(tuple(server.urls), server.username, server.credential)
+            for server in session.ice_servers
+        ),
+        ice_policy=session.ice_policy or "all",
     )
 
 

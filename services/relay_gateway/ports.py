@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
+from relay_gateway.happening import Happening
 from relay_gateway.message import Hello, Order, Report
-from relay_gateway.session import CloseReason, WantedSession
+from relay_gateway.session import WantedSession
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -18,7 +19,7 @@ class Association(Protocol):
 
     @property
     def answer(self) -> str:
-        """The SDP answer, with all candidates."""
+        """The SDP answer of the first round."""
         ...
 
     @property
@@ -26,12 +27,24 @@ class Association(Protocol):
         """How many channels are open."""
         ...
 
-    async def connected(self) -> None:
-        """Wait until the peer is connected; for ever when it never is."""
+    @property
+    def can_restart(self) -> bool:
+        """Say whether the client may be asked for another round."""
         ...
 
-    async def ended(self) -> CloseReason:
-        """Wait until the connection is over."""
+    async def restart(self, offer: str) -> str:
+        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported.
+
+        The path in use goes on until another one works, also when this fails.
+        """
+        ...
+
+    async def add_candidate(self, candidate: str) -> None:
+        """Take a candidate of the client; one that is of no use changes nothing."""
+        ...
+
+    async def end_candidates(self) -> None:
+        """Note that the client has no more candidates in this round."""
         ...
 
     async def close(self) -> None:
@@ -42,8 +55,15 @@ class Association(Protocol):
 class Carrier(Protocol):
     """Makes peer connections."""
 
-    async def answer(self, wanted: WantedSession) -> Association:
-        """Answer an offer; raises SdpInvalid. Cancelling leaves nothing behind."""
+    async def answer(self, wanted: WantedSession, take: Callable[[Happening], None]) -> Association:
+        """Answer an offer, and tell from then on what happens; raises SdpInvalid, ModeUnsupported.
+
+        Cancelling leaves nothing behind.
+        """
+        ...
+
+    async def restart(self, association: Association, wanted: WantedSession) -> str:
+        """Answer the offer of another round; see `Association.restart`."""
         ...
 
 

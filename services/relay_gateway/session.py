@@ -23,13 +23,31 @@ class CloseReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class IceServer:
+    """A STUN or TURN server for one session; name and password are for TURN only."""
+
+    urls: tuple[str, ...]
+    username: str = ""
+    credential: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WantedSession:
-    """A session that signalling wants here; `offer` is empty when none has come yet."""
+    """A session that signalling wants here, with all that it knows of the round under way.
+
+    `offer` is empty when none has come yet; `ice_policy` is `all`, `relay` or `direct`.
+    """
 
     session_id: str
     offer: str
     expires_at: datetime
     traceparent: str = ""
+    round: int = 1
+    trickles: bool = False
+    candidates: tuple[str, ...] = ()
+    ended: bool = False
+    ice_servers: tuple[IceServer, ...] = ()
+    ice_policy: str = "all"
 
 
 class SdpInvalid(InvalidArgument):
@@ -52,6 +70,28 @@ class OfferTimeout(Unavailable):
             reason="offer_timeout",
             remedy="Open another session.",
             fields={"session_id": session_id},
+        )
+
+
+class RestartUnsupported(FailedPrecondition):
+    """The session cannot have another round."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This gateway cannot restart the session.",
+            reason="restart_unsupported",
+            remedy="Open another session.",
+        )
+
+
+class ModeUnsupported(FailedPrecondition):
+    """The gateway's WebRTC core cannot do what the session asks for."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            cause,
+            reason="mode_unsupported",
+            remedy="Open a session of mode complete, or build the native core.",
         )
 
 

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from chassis.clock import Clock
-from chassis.errors import FairleadError, Internal
+from chassis.errors import FairleadError
+from relay_gateway.held_session import HeldSession, Patience
 from relay_gateway.line import Line
-from relay_gateway.message import Answered, Changed, Heartbeat, Refusal
-from relay_gateway.ports import Association, Carrier
-from relay_gateway.session import (
-    CloseReason,
-    GatewayDraining,
-    GatewayFull,
-    OfferTimeout,
-    WantedSession,
-)
+from relay_gateway.message import Answered, Candidates, Changed, Heartbeat, Refusal
+from relay_gateway.ports import Carrier
+from relay_gateway.session import CloseReason, GatewayDraining, GatewayFull, WantedSession
 
-ANSWER_SECONDS = 10.0
-MOST_CONNECT_SECONDS = 300.0
 REMEMBERED = 1024
 """Closed sessions whose end is told again when signalling, having missed it, still wants them."""
 
@@ -35,12 +28,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Held:
-    """A session that is answered or about to be."""
+    """A session and its task."""
 
-    wanted: WantedSession
+    session: HeldSession
     task: asyncio.Task[None] | None = None
-    association: Association | None = None
-    connected: bool = False
     is_ending: bool = False
     reason: CloseReason = CloseReason.CONNECTION_FAILED
 
@@ -55,13 +46,13 @@ class Switchboard:
         line: Line,
         clock: Clock,
         capacity: int,
-        answer_seconds: float = ANSWER_SECONDS,
+        patience: Patience | None = None,
     ) -> None:
         self._carrier = carrier
         self._line = line
         self._clock = clock
         self._capacity = capacity
-        self._answer_seconds = answer_seconds
+        self._patience = patience or Patience()
         self._held: dict[str, _Held] = {}
         self._ended: OrderedDict[str, CloseReason] = OrderedDict()
         self._draining = False
@@ -90,7 +81,7 @@ class Switchboard:
     @property
     def channels(self) -> int:
         """How many channels are open, in all sessions."""
-        return sum(held.association.channels for held in self._held.values() if held.association)
+        return sum(held.session.channels for held in self._held.values())
 
     @property
     def is_draining(self) -> bool:
@@ -121,7 +112,7 @@ class Switchboard:
         if session_id in self._ended:
             self._line.tell(Changed(session_id, False, self._ended[session_id]))
         elif held := self._held.get(session_id):
-            self._tell_state(held)
+            held.session.want(wanted)
         elif not wanted.offer:
             return
         elif self._draining:
@@ -129,16 +120,32 @@ class Switchboard:
         elif len(self._held) >= self._capacity:
             self._refuse(wanted, GatewayFull())
         else:
-            held = _Held(wanted)
-            self._held[session_id] = held
-            held.task = self._tasks.create_task(self._keep(held))
-            # Not at the end of the coroutine: a task that is cancelled at once never enters it.
-            held.task.add_done_callback(lambda _: self._forget(held))
+            self._hold(wanted)
+
+    def given(self, candidates: Candidates) -> None:
+        """Take candidates of a session's client; of an unknown one they are dropped."""
+        if held := self._held.get(candidates.session_id):
+            held.session.given(candidates)
 
     def unwant(self, session_id: str) -> None:
         """Close a session; an unknown one is no error."""
         if held := self._held.get(session_id):
             self._close(held)
+
+    def _hold(self, wanted: WantedSession) -> None:
+        held = _Held(
+            HeldSession(
+                wanted=wanted,
+                carrier=self._carrier,
+                tell=self._line.tell,
+                clock=self._clock,
+                patience=self._patience,
+            )
+        )
+        self._held[wanted.session_id] = held
+        held.task = self._tasks.create_task(self._keep(held))
+        # Not at the end of the coroutine: a task that is cancelled at once never enters it.
+        held.task.add_done_callback(lambda _: self._forget(held))
 
     def _close(self, held: _Held) -> None:
         """End a session by cancelling its task, unless that is ending it already."""
@@ -147,26 +154,22 @@ class Switchboard:
             held.task.cancel()
 
     async def _keep(self, held: _Held) -> None:
-        """Answer a session, watch it, and free it."""
-        session_id = held.wanted.session_id
+        """Run a session, and free it."""
+        wanted = held.session.wanted
         try:
-            held.association = await self._answer(held.wanted)
-            self._tell_state(held)
-            log.info("session answered", extra={"session_id": session_id})
-            held.reason = await self._watch(held, held.association)
+            held.reason = await held.session.run()
         except FairleadError as error:
-            self._refuse(held.wanted, error)
+            self._refuse(wanted, error)
         except Exception:
-            log.exception("session failed", extra={"session_id": session_id})
+            log.exception("session failed", extra={"session_id": wanted.session_id})
         finally:
             held.is_ending = True
-            if held.association is not None:
-                await held.association.close()
+            await held.session.close()
 
     def _forget(self, held: _Held) -> None:
-        session_id = held.wanted.session_id
+        session_id = held.session.wanted.session_id
         del self._held[session_id]
-        if held.association is None and held.reason is not CloseReason.REQUESTED:
+        if not held.session.is_answered and held.reason is not CloseReason.REQUESTED:
             return
         self._ended[session_id] = held.reason
         while len(self._ended) > REMEMBERED:
@@ -177,48 +180,7 @@ class Switchboard:
             extra={"session_id": session_id, "close_reason": held.reason.value},
         )
 
-    async def _answer(self, wanted: WantedSession) -> Association:
-        try:
-            async with asyncio.timeout(self._answer_seconds):
-                return await self._carrier.answer(wanted)
-        except TimeoutError:
-            raise OfferTimeout(wanted.session_id) from None
-        except FairleadError:
-            raise
-        except Exception as error:
-            log.exception("answering failed", extra={"session_id": wanted.session_id})
-            raise Internal("The gateway failed.", reason="gateway_failed") from error
-
-    async def _watch(self, held: _Held, association: Association) -> CloseReason:
-        """Wait until the session is over; one that does not connect in its time is given up."""
-        left = (held.wanted.expires_at - self._clock.now()).total_seconds()
-        left = min(max(left, 0.0), MOST_CONNECT_SECONDS)
-        ended = asyncio.ensure_future(association.ended())
-        connected = asyncio.ensure_future(association.connected())
-        try:
-            await asyncio.wait(
-                (ended, connected), timeout=left, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not ended.done() and not connected.done():
-                return CloseReason.CONNECTION_FAILED
-            if connected.done() and not ended.done():
-                held.connected = True
-                self._line.tell(Changed(held.wanted.session_id, True))
-                log.info("session connected", extra={"session_id": held.wanted.session_id})
-            return await ended
-        finally:
-            ended.cancel()
-            connected.cancel()
-            await asyncio.wait((ended, connected))
-
-    def _tell_state(self, held: _Held) -> None:
-        if held.association is None:
-            return
-        session_id = held.wanted.session_id
-        self._line.tell(Answered(session_id, held.association.answer))
-        if held.connected:
-            self._line.tell(Changed(session_id, True))
-
     def _refuse(self, wanted: WantedSession, error: FairleadError) -> None:
         log.info("session refused", extra={"session_id": wanted.session_id, "reason": error.reason})
-        self._line.tell(Answered(wanted.session_id, Refusal(error.reason, error.message)))
+        refusal = Refusal(error.reason, error.message)
+        self._line.tell(Answered(wanted.session_id, refusal, wanted.round))

@@ -1,14 +1,17 @@
-"""The gateway's spans: `session.offer` around an answer, `channel.open` around an opening."""
+"""The gateway's spans: `session.offer` and `session.restart` around an answer, `channel.open`
+around an opening.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from opentelemetry.trace import StatusCode, TracerProvider
 
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
+from relay_gateway.happening import Happening
 from relay_gateway.ports import Association, Carrier, ChannelOpening, Stream
 from relay_gateway.session import WantedSession
 
@@ -50,10 +53,15 @@ class TracedCarrier:
         self._carrier = carrier
         self._spans = _Spans(tracer_provider)
 
-    async def answer(self, wanted: WantedSession) -> Association:
+    async def answer(self, wanted: WantedSession, take: Callable[[Happening], None]) -> Association:
         """Answer an offer."""
         with self._spans.open("session.offer", wanted):
-            return await self._carrier.answer(wanted)
+            return await self._carrier.answer(wanted, take)
+
+    async def restart(self, association: Association, wanted: WantedSession) -> str:
+        """Answer the offer of another round."""
+        with self._spans.open("session.restart", wanted):
+            return await self._carrier.restart(association, wanted)
 
 
 class TracedOpener:

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import PROTOCOL, port_of
-from fairlead_tunnel.data_channel_port import DataChannelPort
 from fairlead_tunnel.framed_port import FramedPort
+from fairlead_tunnel.peer_connection import (
+    CandidateFound,
+    ChannelOpened,
+    CoreError,
+    CoreLacks,
+    DescriptionInvalid,
+    GatheringDone,
+    PeerConnection,
+    PeerEvent,
+    PeerState,
+    StateChanged,
+)
 from fairlead_tunnel.relay import Relay
-from fairlead_tunnel.whole_connection import NotClosed, WholeConnection
+from relay_gateway.happening import AllFound, Ended, Found, Happening, PathDown, PathUp
+from relay_gateway.offers import usable_candidate
 from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import (
     ChannelLimit,
     ChannelUnknown,
     CloseReason,
     GatewayDraining,
+    RestartUnsupported,
+    SdpInvalid,
     WantedSession,
 )
 
-if TYPE_CHECKING:
-    from aiortc import RTCDataChannel, RTCDtlsTransport, RTCPeerConnection
+_CAUSE = "it is not a description that WebRTC knows"
 
 log = logging.getLogger(__name__)
 
@@ -34,47 +47,58 @@ class WebrtcAssociation:
     def __init__(
         self,
         *,
-        connection: RTCPeerConnection,
+        connection: PeerConnection,
+        can_restart: bool,
         session: WantedSession,
         opener: ChannelOpening,
         channel_limit: int,
         is_draining: Callable[[], bool],
+        take: Callable[[Happening], None],
     ) -> None:
+        self.can_restart = can_restart
+        self.answer = ""
         self._connection = connection
-        self._whole = WholeConnection(connection=connection)
         self._session = session
         self._opener = opener
         self._channel_limit = channel_limit
         self._is_draining = is_draining
+        self._take = take
         self._tasks: set[asyncio.Task[None]] = set()
-        self._connected = asyncio.Event()
-        self._ended = asyncio.Event()
-        self._reason = CloseReason.CONNECTION_FAILED
+        self._has_ended = False
         self._closing: asyncio.Task[None] | None = None
-        self.answer = ""
-        connection.on("datachannel", self._take_channel)
-        connection.on("connectionstatechange", self._take_state)
+        connection.listen(self._tell)
 
     @property
     def channels(self) -> int:
         """How many channels are open."""
         return len(self._tasks)
 
-    async def negotiate(self, answering: Coroutine[object, object, str]) -> None:
-        """Wait for the answer; from then on the connection can end. When cancelled, close()."""
-        self.answer = await self._whole.step(answering)
-        if self._connection.sctp is not None:
-            dtls = self._connection.sctp.transport
-            dtls.on("statechange", lambda: self._take_dtls_state(dtls))
+    async def negotiate(self, offer: str) -> None:
+        """Answer the first offer; raises SdpInvalid. When it fails or is cancelled, close()."""
+        try:
+            self.answer = await self._connection.answer(offer)
+        except DescriptionInvalid as error:
+            raise SdpInvalid(_CAUSE) from error
 
-    async def connected(self) -> None:
-        """Wait until the peer is connected."""
-        await self._connected.wait()
+    async def restart(self, offer: str) -> str:
+        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported."""
+        try:
+            return await self._connection.answer(offer)
+        except DescriptionInvalid as error:
+            raise SdpInvalid(_CAUSE) from error
+        except CoreLacks as error:
+            raise RestartUnsupported from error
 
-    async def ended(self) -> CloseReason:
-        """Wait until the connection is over: the peer closed it, or it failed."""
-        await self._ended.wait()
-        return self._reason
+    async def add_candidate(self, candidate: str) -> None:
+        """Take a candidate of the client, unless only multicast DNS can resolve it."""
+        if usable_candidate(candidate):
+            with contextlib.suppress(CoreError):
+                await self._connection.add_candidate(candidate)
+
+    async def end_candidates(self) -> None:
+        """Note that the client has no more candidates in this round."""
+        with contextlib.suppress(CoreError):
+            await self._connection.end_candidates()
 
     async def close(self) -> None:
         """Free every channel and the connection, in a bounded time; again changes nothing."""
@@ -83,45 +107,34 @@ class WebrtcAssociation:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._end(self._reason)
+        self._has_ended = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        try:
-            await self._whole.close()
-        except NotClosed:
-            log.error("connection not closed", extra={"session_id": self._session.session_id})
-        except Exception as error:
-            log.warning("connection closed badly", extra={"cause": type(error).__name__})
+        await self._connection.close()
 
-    def _end(self, reason: CloseReason) -> None:
-        if not self._ended.is_set():
-            self._reason = reason
-            self._ended.set()
+    def _tell(self, event: PeerEvent) -> None:
+        match event:
+            case ChannelOpened():
+                self._take_channel(event)
+            case CandidateFound(candidate):
+                self._take(Found(candidate))
+            case GatheringDone():
+                self._take(AllFound())
+            case StateChanged(PeerState.CONNECTED):
+                self._take(PathUp())
+            case StateChanged(PeerState.DISCONNECTED):
+                self._take(PathDown())
+            case StateChanged(state):
+                self._has_ended = True
+                is_goodbye = state is PeerState.CLOSED
+                reason = CloseReason.PEER_CLOSED if is_goodbye else CloseReason.CONNECTION_FAILED
+                self._take(Ended(reason))
 
-    def _take_state(self) -> None:
-        match self._connection.connectionState:
-            case "connected":
-                self._connected.set()
-            case "failed":
-                self._end(CloseReason.CONNECTION_FAILED)
-            case "closed":
-                self._end(CloseReason.CONNECTION_FAILED)
-
-    def _take_dtls_state(self, dtls: RTCDtlsTransport) -> None:
-        """Tell a peer that said goodbye from one that is silent (RFC 7675, consent).
-
-        aiortc ends both by closing DTLS, but aioice has forgotten its candidates only in the
-        second case.
-        """
-        if dtls.state == "closed":
-            is_silent = not dtls.transport.iceGatherer.getLocalCandidates()
-            self._end(CloseReason.CONNECTION_FAILED if is_silent else CloseReason.PEER_CLOSED)
-
-    def _take_channel(self, channel: RTCDataChannel) -> None:
+    def _take_channel(self, channel: ChannelOpened) -> None:
         """Take a channel that the peer opened; its messages are taken from this moment on."""
-        relay = Relay(near=DataChannelPort(channel=channel, listen=channel.on))
+        relay = Relay(near=channel.port)
         try:
             port = self._checked_port(channel)
         except FairleadError as error:
@@ -131,16 +144,15 @@ class WebrtcAssociation:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _checked_port(self, channel: RTCDataChannel) -> int:
+    def _checked_port(self, channel: ChannelOpened) -> int:
         port = port_of(channel.label)
-        is_reliable = channel.maxRetransmits is None and channel.maxPacketLifeTime is None
-        if port is None or channel.protocol != PROTOCOL or not (channel.ordered and is_reliable):
+        if port is None or channel.protocol != PROTOCOL or not channel.is_reliable:
             raise ChannelUnknown
         if self._is_draining():
             raise GatewayDraining
         if len(self._tasks) >= self._channel_limit:
             raise ChannelLimit(self._channel_limit)
-        if self._ended.is_set():
+        if self._has_ended:
             raise GatewayDraining
         return port
 

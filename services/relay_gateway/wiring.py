@@ -14,7 +14,8 @@ from chassis.clock import SystemClock
 from chassis.ids import random_id
 from chassis.rpc_channel import open_channel
 from chassis.telemetry import start_telemetry, traceparent
-from relay_gateway.aiortc_library import AiortcLibrary
+from fairlead_tunnel.cores import NoCore, preferred_core
+from fairlead_tunnel.peer_connection import PeerCore
 from relay_gateway.http_api import ProbeApp, serve_http
 from relay_gateway.line import Line
 from relay_gateway.link import Link
@@ -23,7 +24,7 @@ from relay_gateway.opener import Opener
 from relay_gateway.settings import Settings
 from relay_gateway.switchboard import Switchboard
 from relay_gateway.tracing import TracedCarrier, TracedOpener
-from relay_gateway.webrtc_carrier import WebrtcCarrier
+from relay_gateway.webrtc_carrier import CoreMissing, WebrtcCarrier
 from relay_gateway.worker_door import WorkerDoor
 
 MOST_WELCOME_BYTES = 32 * 1024 * 1024
@@ -70,10 +71,13 @@ class Gateway:
 
 @asynccontextmanager
 async def build(
-    settings: Settings, tracer_provider: TracerProvider | None = None
+    settings: Settings,
+    tracer_provider: TracerProvider | None = None,
+    core: PeerCore | None = None,
 ) -> AsyncIterator[Gateway]:
     """Start a gateway; at the end of the block it stops, sessions first, then the line."""
     provider = tracer_provider or start_telemetry("relay-gateway")
+    core = core or _installed_core()
     allow_many_files()
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(
@@ -87,10 +91,9 @@ async def build(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         workers = WorkerDoor()
         workers_address = await stack.enter_async_context(workers.serve(settings.workers_bind))
-        library = AiortcLibrary()
         line = Line(traceparent=traceparent)
         carrier = WebrtcCarrier(
-            library=library,
+            core=core,
             opener=TracedOpener(
                 opener=Opener(line=line, workers=workers), tracer_provider=provider
             ),
@@ -110,6 +113,7 @@ async def build(
             line=line,
             switchboard=switchboard,
             jitter=random.SystemRandom().uniform,
+            can_trickle=core.can_trickle,
         )
         linking = tasks.create_task(link.run())
         stack.callback(linking.cancel)
@@ -124,8 +128,15 @@ async def build(
         http_port = await stack.enter_async_context(
             serve_http(ProbeApp(why_not_ready=why_not_ready), bind=settings.http_bind)
         )
-        tasks.create_task(library.load())
+        tasks.create_task(carrier.load())
         yield Gateway(switchboard=switchboard, carrier=carrier, line=line, http_port=http_port)
+
+
+def _installed_core() -> PeerCore:
+    try:
+        return preferred_core()
+    except NoCore as error:
+        raise CoreMissing from error
 
 
 def allow_many_files() -> None:

@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from chassis.errors import FairleadError, Unavailable
+from relay_gateway.happening import Ended, Happening, PathDown, PathUp
 from relay_gateway.message import Hello, Order, Report
+from relay_gateway.ports import Association
 from relay_gateway.session import CloseReason, WantedSession
 
 
 class AssociationFake:
-    """An association that a test connects and ends."""
+    """An association to which a test lets things happen; a restart raises `error` when it is set,
+    and waits while `may_restart` is clear.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, take: Callable[[Happening], None], *, can_restart: bool) -> None:
         self.answer = "v=0 answer"
         self.channels = 0
+        self.can_restart = can_restart
         self.closes = 0
-        self.is_connected = asyncio.Event()
-        self.is_ended = asyncio.Event()
-        self.reason = CloseReason.PEER_CLOSED
+        self.applied: list[str] = []
+        self.has_all = False
+        self.offers: list[str] = []
+        self.error: FairleadError | None = None
+        self.may_restart = asyncio.Event()
+        self.may_restart.set()
         self.may_close = asyncio.Event()
         self.may_close.set()
+        self.happen = take
 
-    async def connected(self) -> None:
-        await self.is_connected.wait()
+    def connect(self) -> None:
+        """Let the path come up."""
+        self.happen(PathUp())
 
-    async def ended(self) -> CloseReason:
-        await self.is_ended.wait()
-        return self.reason
+    def lose_path(self) -> None:
+        """Let nothing be heard of the peer."""
+        self.happen(PathDown())
+
+    def end(self, reason: CloseReason = CloseReason.PEER_CLOSED) -> None:
+        """Let the connection be over."""
+        self.happen(Ended(reason))
+
+    async def restart(self, offer: str) -> str:
+        self.offers.append(offer)
+        await self.may_restart.wait()
+        if self.error is not None:
+            raise self.error
+        return f"answer to {offer}"
+
+    async def add_candidate(self, candidate: str) -> None:
+        await asyncio.sleep(0)
+        self.applied.append(candidate)
+
+    async def end_candidates(self) -> None:
+        self.has_all = True
 
     async def close(self) -> None:
         await self.may_close.wait()
@@ -45,12 +73,17 @@ class CarrierFake:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def answer(self, wanted: WantedSession) -> AssociationFake:
+    async def answer(
+        self, wanted: WantedSession, take: Callable[[Happening], None]
+    ) -> AssociationFake:
         await self.may_answer.wait()
         if self.error is not None:
             raise self.error
-        self.made[wanted.session_id] = AssociationFake()
-        return self.made[wanted.session_id]
+        made = self.made[wanted.session_id] = AssociationFake(take, can_restart=wanted.trickles)
+        return made
+
+    async def restart(self, association: Association, wanted: WantedSession) -> str:
+        return await association.restart(wanted.offer)
 
 
 class ConversationFake:

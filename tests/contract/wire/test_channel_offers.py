@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from chassis.errors import FairleadError
 from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
-from relay_gateway.aiortc_library import AiortcLibrary
+from fairlead_tunnel.aiortc_core import AiortcCore
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.webrtc_carrier import WebrtcCarrier
@@ -27,7 +27,7 @@ class NoOpener:
 
 
 def carrier() -> WebrtcCarrier:
-    return WebrtcCarrier(library=AiortcLibrary(), opener=NoOpener(), channels_per_session=4)
+    return WebrtcCarrier(core=AiortcCore(), opener=NoOpener(), channels_per_session=4)
 
 
 async def outcome(offer: str) -> str:
@@ -35,7 +35,7 @@ async def outcome(offer: str) -> str:
     wanted = WantedSession("ses_a", offer, datetime.now(UTC))
     try:
         async with asyncio.timeout(60):
-            association = await carrier().answer(wanted)
+            association = await carrier().answer(wanted, print)
     except FairleadError as error:
         return error.reason
     await association.close()
@@ -58,7 +58,7 @@ def without(offer: str, start: str) -> str:
 async def test_a_good_offer_is_answered_with_all_candidates_and_no_outside_server(
     offer: str,
 ) -> None:
-    association = await carrier().answer(WantedSession("ses_a", offer, datetime.now(UTC)))
+    association = await carrier().answer(WantedSession("ses_a", offer, datetime.now(UTC)), print)
     assert association.answer.count("m=application ") == 1
     assert "a=end-of-candidates" in association.answer
     assert "typ host" in association.answer

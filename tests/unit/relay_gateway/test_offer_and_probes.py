@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from chassis.errors import FairleadError
 from chassis.settings import settings_of
-from relay_gateway.aiortc_library import load_aiortc
+from fairlead_tunnel.aiortc_core import AiortcCore
 from relay_gateway.http_api import ProbeApp
+from relay_gateway.offers import usable_offer
 from relay_gateway.settings import Settings
-from relay_gateway.webrtc_carrier import usable_offer
 
 SECTION = "m=application 9 UDP/DTLS/SCTP webrtc-datachannel"
 NEEDED = ("a=ice-ufrag:abcd", "a=ice-pwd:" + "p" * 22, "a=fingerprint:sha-256 AA")
@@ -92,11 +92,12 @@ async def test_the_probes() -> None:
     assert (await ask(app, "GET", "/nowhere"))[0] == 404
 
 
+@pytest.mark.asyncio
 @pytest.mark.parametrize("name", ["aioice.ice", "aiortc.rtcpeerconnection"])
-def test_no_addresses_and_descriptions_are_logged(
+async def test_no_addresses_and_descriptions_are_logged(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    load_aiortc()
+    await AiortcCore().load()
     with caplog.at_level(logging.DEBUG):
         assert logging.getLogger(name).getEffectiveLevel() == logging.WARNING
 

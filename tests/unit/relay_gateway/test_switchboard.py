@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import pytest
 
+from relay_gateway.held_session import Patience
 from relay_gateway.line import Line
 from relay_gateway.message import Answered, Changed, Heartbeat, Refusal
 from relay_gateway.session import SdpInvalid, WantedSession
@@ -37,7 +38,7 @@ async def room(capacity: int = 4, answer_seconds: float = 5.0) -> AsyncIterator[
         line=line,
         clock=CLOCK,
         capacity=capacity,
-        answer_seconds=answer_seconds,
+        patience=Patience(answer=answer_seconds),
     )
     async with board:
         yield Room(board, carrier, line, said)
@@ -62,12 +63,12 @@ async def test_a_session_is_answered_connected_and_ended_once() -> None:
         await turns()
         made = it.carrier.made["ses_a"]
         assert it.said.told == [Answered("ses_a", "v=0 answer")]
-        made.is_connected.set()
+        made.connect()
         await turns()
         assert it.said.told[-1] == Changed("ses_a", True)
         made.channels = 3
         assert it.board.heartbeat() == Heartbeat(1, 3, False)
-        made.is_ended.set()
+        made.end()
         await turns()
         assert it.said.told[-1] == Changed("ses_a", False, "peer_closed")
         assert made.closes == 1
@@ -80,7 +81,7 @@ async def test_a_session_wanted_again_is_told_again_and_not_made_twice() -> None
         it.board.want(wanted())
         await turns()
         it.board.want(wanted())
-        it.carrier.made["ses_a"].is_connected.set()
+        it.carrier.made["ses_a"].connect()
         await turns()
         it.board.want(wanted())
         assert it.said.told == [
@@ -113,7 +114,7 @@ async def test_a_session_can_be_unwanted_at_any_moment(moment: str) -> None:
             it.carrier.may_answer.set()
             await turns()
         if moment == "connected":
-            it.carrier.made["ses_a"].is_connected.set()
+            it.carrier.made["ses_a"].connect()
             await turns()
         it.board.unwant("ses_a")
         await turns()
@@ -131,8 +132,8 @@ async def test_a_session_that_is_unwanted_while_it_ends_is_freed_once() -> None:
         await turns()
         made = it.carrier.made["ses_a"]
         made.may_close.clear()
-        made.is_connected.set()
-        made.is_ended.set()
+        made.connect()
+        made.end()
         await turns()
         it.board.unwant("ses_a")
         await turns()
@@ -167,7 +168,7 @@ async def test_an_end_that_signalling_missed_is_told_again_instead_of_answering_
         it.board.want(wanted())
         await turns()
         it.line.disconnect()
-        it.carrier.made["ses_a"].is_ended.set()
+        it.carrier.made["ses_a"].end()
         await turns()
         again = ConversationFake()
         it.line.connect(again)

@@ -31,7 +31,7 @@ async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() 
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(SESSION)
+    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(SESSION, print)
     with pytest.raises(FairleadError):
         await TracedOpener(opener=RefusingOpener(), tracer_provider=provider).open(SESSION, 80)
     offer, opening = exporter.get_finished_spans()
@@ -56,6 +56,6 @@ async def test_without_a_trace_a_span_starts_one() -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     session = WantedSession("ses_a", "v=0", datetime.now(UTC))
-    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(session)
+    await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(session, print)
     (offer,) = exporter.get_finished_spans()
     assert offer.parent is None
