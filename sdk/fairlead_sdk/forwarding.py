@@ -6,75 +6,28 @@ Needs the extra `fairlead-sdk[webrtc]`; nothing of it is imported before a tunne
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from fairlead_sdk.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    FairleadError,
-    InvalidArgument,
-    Unavailable,
-)
+from fairlead_sdk.errors import FailedPrecondition, InvalidArgument
+from fairlead_sdk.session_api import SessionApi
+from fairlead_sdk.session_errors import TunnelLost, WebrtcMissing
 
 if TYPE_CHECKING:
-    from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+    from fairlead_sdk.peer_session import AsyncSession
+    from fairlead_sdk.session_talk import Pace, Sleep
+    from fairlead_tunnel.peer_connection import PeerCore
 
 CONNECT_SECONDS = 24.0
+RELAY_SECONDS = 60.0
+"""Where a relay must be reached first."""
 GRACE_SECONDS = 1.0
-GOODBYE_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
 
 OnRefusal = Callable[[str, str], None]
-
-
-class WebrtcMissing(FailedPrecondition):
-    """The extra that tunnels need is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Forwarding needs aiortc, which is not installed: pip install 'fairlead-sdk[webrtc]'.",
-            reason="webrtc_missing",
-            remedy="Run: pip install 'fairlead-sdk[webrtc]'",
-        )
-
-
-class ConnectTimeout(DeadlineExceeded):
-    """The gateway answered, but no path to it was found in time."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"The gateway could not be reached within {seconds:g} seconds.",
-            reason="connect_timeout",
-            remedy="See whether UDP between this machine and the gateway is blocked.",
-        )
-
-
-class ConnectionFailed(Unavailable):
-    """No path to the gateway was found, or its answer made no sense."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The gateway could not be reached over UDP.",
-            reason="connection_failed",
-            remedy="See whether UDP between this machine and the gateway is blocked.",
-        )
-
-
-class TunnelLost(Unavailable):
-    """The association with the gateway ended."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The connection to the gateway was lost.",
-            reason="tunnel_lost",
-            remedy="Forward again; the launch may also have ended.",
-        )
 
 
 class LocalPortUnusable(FailedPrecondition):
@@ -96,27 +49,11 @@ class PortInvalid(InvalidArgument):
         super().__init__(f"{port} is not a TCP port (1 to 65535).", reason="port_invalid")
 
 
-class SessionApi(Protocol):
-    """The three calls of a mesh that a tunnel needs; they raise FairleadError."""
-
-    async def open_session(self, launch_id: str) -> str:
-        """Reserve a gateway for a launch and return the session's id."""
-        ...
-
-    async def send_offer(self, session_id: str, sdp: str) -> str:
-        """Have the gateway answer an SDP offer and return its answer."""
-        ...
-
-    async def close_session(self, session_id: str) -> None:
-        """Close the session; closing a closed one is no error."""
-        ...
-
-
 class Forwarder:
     """An open tunnel into one launch; make it with `open_tunnel`."""
 
-    def __init__(self, *, tunnel: WebrtcTunnel) -> None:
-        self._tunnel = tunnel
+    def __init__(self, *, session: AsyncSession) -> None:
+        self._session = session
         self._tasks: set[asyncio.Task[object]] = set()
         self._servers: list[asyncio.Server] = []
 
@@ -156,14 +93,14 @@ class Forwarder:
 
     async def wait_lost(self) -> None:
         """Wait until the association ends, then raise TunnelLost."""
-        await self._tunnel.wait_lost()
+        await self._session.wait_lost()
         raise TunnelLost
 
     async def close(self) -> None:
         """Take no new connections, give open ones a second, then end them."""
         for server in self._servers:
             server.close()
-        if self._tasks and not self._tunnel.is_lost:
+        if self._tasks and not self._session.is_lost:
             await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
         tasks = list(self._tasks)
         for task in tasks:
@@ -179,12 +116,12 @@ class Forwarder:
         on_refusal: OnRefusal | None,
     ) -> None:
         task = asyncio.current_task()
-        if task is None or self._tunnel.is_lost:
+        if task is None or self._session.is_lost:
             writer.transport.abort()
             return
         self._tasks.add(task)
         try:
-            ending = await self._tunnel.open_channel(remote_port).carry(reader, writer)
+            ending = await self._session.open_channel(remote_port).carry(reader, writer)
             log.debug("connection ended", extra={"reason": ending.reason or "finished"})
             refusals = ("", "connection_reset", "channel_lost", "session_closed")
             if on_refusal is not None and ending.reason not in refusals:
@@ -213,39 +150,65 @@ class LocalPort:
 
 
 @asynccontextmanager
+async def open_session(
+    api: SessionApi,
+    launch_id: str,
+    *,
+    mode: str = "",
+    ice_policy: str = "all",
+    connect_seconds: float | None = None,
+    core: PeerCore | None = None,
+    pace: Pace | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> AsyncIterator[AsyncSession]:
+    """Open a session and wait until it is connected; it is closed at the end of the block.
+
+    See `AsyncSessions.open`. `core` is the WebRTC core, the best that is installed when absent.
+    """
+    from fairlead_sdk.session_opening import OpenSession
+
+    chosen = core or _installed_core()
+    loading = asyncio.ensure_future(_loaded(chosen))
+    # Nobody asks how it ended when the mesh refuses first.
+    loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    try:
+        opening = OpenSession(api=api, core=chosen, pace=pace, sleep=sleep)
+        async with opening.hold(launch_id, mode, ice_policy, loading) as session:
+            limit = RELAY_SECONDS if ice_policy == "relay" else CONNECT_SECONDS
+            await session.wait_connected(limit if connect_seconds is None else connect_seconds)
+            yield session
+    finally:
+        loading.cancel()
+        await asyncio.wait((loading,))
+
+
+@asynccontextmanager
 async def open_tunnel(
-    api: SessionApi, launch_id: str, *, connect_seconds: float = CONNECT_SECONDS
+    api: SessionApi,
+    launch_id: str,
+    *,
+    mode: str = "",
+    ice_policy: str = "all",
+    connect_seconds: float | None = None,
+    core: PeerCore | None = None,
 ) -> AsyncIterator[Forwarder]:
     """Open a tunnel into a launch; its session is closed at the end of the block.
 
-    Raises WebrtcMissing, ConnectTimeout, ConnectionFailed, and what `api` raises.
+    See `AsyncSessions.open` for what it takes and raises.
     """
-    tunnel = await _load_tunnel()
-    gathering = asyncio.ensure_future(tunnel.offer())
-    session_id = ""
-    try:
-        session_id = await api.open_session(launch_id)
-        answer = await api.send_offer(session_id, await gathering)
-        try:
-            async with asyncio.timeout(connect_seconds):
-                is_connected = await tunnel.connect(answer)
-        except TimeoutError:
-            raise ConnectTimeout(connect_seconds) from None
-        if not is_connected:
-            raise ConnectionFailed
-        forwarder = Forwarder(tunnel=tunnel)
+    async with open_session(
+        api,
+        launch_id,
+        mode=mode,
+        ice_policy=ice_policy,
+        connect_seconds=connect_seconds,
+        core=core,
+    ) as session:
+        forwarder = Forwarder(session=session)
         try:
             yield forwarder
         finally:
             await forwarder.close()
-    finally:
-        gathering.cancel()
-        await asyncio.wait((gathering,))
-        await tunnel.close()
-        if session_id:
-            with contextlib.suppress(FairleadError, TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await api.close_session(session_id)
 
 
 @asynccontextmanager
@@ -257,21 +220,28 @@ async def forward(
     local_host: str = "127.0.0.1",
     *,
     on_refusal: OnRefusal | None = None,
-    connect_seconds: float = CONNECT_SECONDS,
+    connect_seconds: float | None = None,
+    core: PeerCore | None = None,
 ) -> AsyncIterator[LocalPort]:
     """Forward one local port (0: a free one) to `remote_port` of a launch's sandbox.
 
     See `open_tunnel` and `Forwarder.listen` for what it raises.
     """
-    async with open_tunnel(api, launch_id, connect_seconds=connect_seconds) as forwarder:
+    async with open_tunnel(api, launch_id, connect_seconds=connect_seconds, core=core) as forwarder:
         yield await forwarder.listen(remote_port, local_port, local_host, on_refusal)
 
 
-async def _load_tunnel() -> WebrtcTunnel:
+def _installed_core() -> PeerCore:
     try:
-        # About a second, most of it codecs that nobody here uses.
-        await asyncio.to_thread(importlib.import_module, "aiortc")
-        from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+        from fairlead_tunnel.cores import preferred_core
+
+        return preferred_core()
     except ImportError as error:
         raise WebrtcMissing from error
-    return WebrtcTunnel()
+
+
+async def _loaded(core: PeerCore) -> None:
+    try:
+        await core.load()
+    except ImportError as error:
+        raise WebrtcMissing from error

@@ -1,29 +1,121 @@
-"""Sessions through the front door: what a tunnel needs to reach a gateway."""
+"""Sessions through the front door: negotiations of WebRTC associations with gateways."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
-from fairlead_sdk.client import FrontDoor
+from fairlead_sdk.client import FrontDoor, problem_of
+from fairlead_sdk.json_form import JsonObject
+from fairlead_sdk.session_records import (
+    OfferReply,
+    OpenedSession,
+    SessionEvent,
+    SessionRecord,
+)
+
+if TYPE_CHECKING:
+    from fairlead_sdk.peer_session import AsyncSession
+    from fairlead_sdk.websocket import WebSocket
 
 
 class AsyncSessions:
-    """The caller's sessions, as `forwarding.SessionApi` asks for them."""
+    """The caller's sessions, also as a `session_api.SessionApi`."""
 
     def __init__(self, *, door: FrontDoor) -> None:
         self._door = door
 
-    async def open_session(self, launch_id: str) -> str:
-        """Reserve a gateway for a launch and give the session's id."""
-        body = await self._door.post("/v1/sessions", {"launch_id": launch_id, "mode": "complete"})
-        return form.text(body, "session_id")
+    def open(
+        self,
+        launch_id: str,
+        *,
+        mode: str = "",
+        ice_policy: str = "all",
+        connect_seconds: float | None = None,
+    ) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open a session with the gateway of a launch, or of a sandbox of its own, and hold it
+        connected to the end of the block.
 
-    async def send_offer(self, session_id: str, sdp: str) -> str:
-        """Have the gateway answer an SDP offer and give its answer."""
-        path = f"/v1/sessions/{quote(session_id, safe='')}/offer"
-        return form.text(await self._door.post(path, {"offer": sdp}), "answer")
+        Without `mode` it is `trickle` where both sides can, else `complete`. `ice_policy` is `all`,
+        `relay` (TURN servers only) or `direct` (never through one). Without `connect_seconds` it
+        is given up after 24 s, through a relay after 60. Raises WebrtcMissing, ConnectTimeout,
+        ConnectionFailed, and what the front door refuses.
+        """
+        from fairlead_sdk.forwarding import open_session
+
+        return open_session(
+            self,
+            launch_id,
+            mode=mode,
+            ice_policy=ice_policy,
+            connect_seconds=connect_seconds,
+        )
+
+    async def get(self, session_id: str) -> SessionRecord:
+        """Read a session."""
+        return SessionRecord.read(await self._door.get(_path(session_id)))
+
+    async def open_session(
+        self, launch_id: str, *, mode: str, ice_policy: str, key: str
+    ) -> OpenedSession:
+        """Reserve a gateway for a launch."""
+        body: JsonObject = {"launch_id": launch_id, "mode": mode}
+        if ice_policy != "all":
+            body["ice_policy"] = ice_policy
+        return OpenedSession.read(await self._door.post("/v1/sessions", body, key=key))
+
+    async def send_offer(self, session_id: str, offer: str) -> OfferReply:
+        """Have the gateway answer the offer of the first round."""
+        body = await self._door.post(_path(session_id, "/offer"), {"offer": offer})
+        return OfferReply.read(body)
+
+    async def restart_session(self, session_id: str, offer: str) -> OfferReply:
+        """Have the gateway answer the offer of one more round."""
+        body = await self._door.post(_path(session_id, "/restart"), {"offer": offer})
+        return OfferReply.read(body)
+
+    async def add_candidates(
+        self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool
+    ) -> tuple[str, ...]:
+        """Give candidates to the gateway and return the outcome of each."""
+        body = await self._door.post(
+            _path(session_id, "/candidates"),
+            {
+                "round": of_round,
+                "candidates": list(candidates),
+                "end_of_candidates": ended,
+            },
+        )
+        return form.texts(body, "outcomes")
+
+    @asynccontextmanager
+    async def watch_session(
+        self, session_id: str, cursor: int
+    ) -> AsyncIterator[AsyncIterator[SessionEvent]]:
+        """Watch a session from the event after `cursor` on; without any retry."""
+        path = _path(session_id, "/watch")
+        async with self._door.socket(f"{path}?cursor={cursor}" if cursor else path) as socket:
+            yield _events(socket)
 
     async def close_session(self, session_id: str) -> None:
         """Close the session; closing a closed one is no error."""
-        await self._door.delete(f"/v1/sessions/{quote(session_id, safe='')}")
+        await self._door.delete(_path(session_id))
+
+
+def _path(session_id: str, rest: str = "") -> str:
+    return f"/v1/sessions/{quote(session_id, safe='')}{rest}"
+
+
+async def _events(socket: WebSocket) -> AsyncIterator[SessionEvent]:
+    while (message := await socket.receive()) is not None:
+        try:
+            document = form.parse_object(message)
+        except ValueError:
+            continue
+        if (problem := problem_of(document)) is not None:
+            raise problem
+        if (event := SessionEvent.read(document)) is not None:
+            yield event

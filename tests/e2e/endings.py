@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
 from tests.e2e.mesh_client import GRPC, NDJSON, SSE, TERMINAL, Event, MeshClient
+from tests.lone_peer import unmet_offer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,4 @@ def failure_of(mesh: MeshClient, launch_id: str) -> Failure:
 
 def make_offer() -> str:
     """Return an SDP offer as the SDK makes it; whoever made it is gone when it is answered."""
-
-    async def offered() -> str:
-        tunnel = WebrtcTunnel()
-        try:
-            return await tunnel.offer()
-        finally:
-            await tunnel.close()
-
-    return asyncio.run(offered())
+    return asyncio.run(unmet_offer())

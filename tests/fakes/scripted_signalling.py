@@ -1,7 +1,4 @@
-"""Signalling as a gateway sees it: a real GatewayService over gRPC whose wishes a test scripts.
-
-It is also the three calls that the SDK's forwarding needs.
-"""
+"""Signalling as a gateway sees it: a real GatewayService over gRPC whose wishes a test scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 
 import grpc
 
-from chassis.ids import random_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
 from tests.fakes.port_worker import PortWorkerFake
@@ -32,6 +28,8 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         self.answers: dict[str, pb.SessionAnswered] = {}
         self.changes: list[pb.SessionChanged] = []
         self.ports: list[pb.PortWanted] = []
+        self.said: list[object] = []
+        """Every message of the gateway, in order; repeated ones once."""
         self.expiry = timedelta(seconds=60)
         self.traceparent = ""
         self.is_away = False
@@ -57,7 +55,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         try:
             welcome = pb.Welcome(wanted=self.wanted.values(), heartbeat_seconds=1)
             await context.write(pb.SynchronizeResponse(welcome=welcome))
-            await self._tell()
+            await self.tell()
             while (order := await orders.get()) is not None:
                 await context.write(order)
         finally:
@@ -72,6 +70,9 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
     ) -> None:
         bringing: set[asyncio.Task[None]] = set()
         async for request in requests:
+            said = getattr(request, request.WhichOneof("message") or "heartbeat")
+            if said not in self.said[-64:]:
+                self.said.append(said)
             match request.WhichOneof("message"):
                 case "heartbeat":
                     self.heartbeats.append(request.heartbeat)
@@ -84,7 +85,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
                     task = asyncio.create_task(self._grant(request.port_wanted, orders))
                     bringing.add(task)
                     task.add_done_callback(bringing.discard)
-            await self._tell()
+            await self.tell()
         orders.put_nowait(None)
 
     async def _grant(
@@ -98,7 +99,8 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         granted = pb.PortGranted(request_id=wanted.request_id, refusal=refusal)
         orders.put_nowait(pb.SynchronizeResponse(port_granted=granted))
 
-    async def _tell(self) -> None:
+    async def tell(self) -> None:
+        """Have everybody look who waits."""
         async with self._changed:
             self._changed.notify_all()
 
@@ -119,13 +121,37 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         unwanted = pb.SessionUnwanted(session_id=session_id)
         self._orders.put_nowait(pb.SynchronizeResponse(unwanted=unwanted))
 
-    def want(self, session_id: str, offer: str) -> None:
-        """Want a session, and say so when a gateway is there."""
-        wanted = pb.SessionWanted(session_id=session_id, offer=offer, traceparent=self.traceparent)
+    def want(
+        self, session_id: str, offer: str, *, of_round: int = 1, trickles: bool = False
+    ) -> None:
+        """Want a round of a session, and say so when a gateway is there."""
+        wanted = pb.SessionWanted(
+            session_id=session_id,
+            offer=offer,
+            traceparent=self.traceparent,
+            round=of_round,
+            trickles=trickles,
+        )
         wanted.expires_at.FromDatetime(datetime.now(UTC) + self.expiry)
         self.wanted[session_id] = wanted
         if self._orders is not None:
             self._orders.put_nowait(pb.SynchronizeResponse(wanted=wanted))
+
+    def give(self, session_id: str, candidates: list[str], *, ended: bool) -> None:
+        """Give more candidates of the client."""
+        wanted = self.wanted[session_id]
+        first = len(wanted.candidates)
+        wanted.candidates.extend(candidates)
+        wanted.end_of_candidates = wanted.end_of_candidates or ended
+        if self._orders is not None:
+            given = pb.CandidatesGiven(
+                session_id=session_id,
+                round=wanted.round,
+                first=first,
+                candidates=candidates,
+                end_of_candidates=ended,
+            )
+            self._orders.put_nowait(pb.SynchronizeResponse(candidates_given=given))
 
     def closed(self, session_id: str) -> list[str]:
         """Return the close reasons that were reported of a session."""
@@ -138,18 +164,6 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
     def is_up(self, session_id: str) -> bool:
         """Say whether a session was reported as connected."""
         return any(change.session_id == session_id and change.connected for change in self.changes)
-
-    async def open_session(self, launch_id: str) -> str:
-        return random_id("ses")
-
-    async def send_offer(self, session_id: str, sdp: str) -> str:
-        self.want(session_id, sdp)
-        await self.until(lambda: session_id in self.answers)
-        return self.answers[session_id].answer
-
-    async def close_session(self, session_id: str) -> None:
-        if session_id in self.wanted and self.is_connected:
-            self.unwant(session_id)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ import sys
 
 from fairlead_sdk.forwarding import forward
 from tests.fakes.port_worker import open_servers, open_worker
+from tests.fakes.scripted_sessions import ScriptedSessions
 from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
 
 SECONDS = 40.0
@@ -27,7 +28,7 @@ def candidates(description: str) -> list[str]:
 
 async def exchange(signalling: ScriptedSignalling, port: int) -> dict[str, object]:
     content = os.urandom(500_000)
-    async with forward(signalling, "lch_test", port) as local:
+    async with forward(ScriptedSessions(signalling), "lch_test", port) as local:
         reader, writer = await asyncio.open_connection(local.host, local.port)
         writer.write(content)
         writer.write_eof()

@@ -6,82 +6,21 @@ import asyncio
 import hashlib
 import os
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import timedelta
 
 import psutil
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_sdk.errors import FairleadError
-from fairlead_sdk.forwarding import Forwarder, LocalPort, TunnelLost, forward, open_tunnel
-from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
-from relay_gateway.settings import Settings
-from relay_gateway.wiring import Gateway, build
-from tests.fakes.port_worker import PortWorkerFake, Servers, open_servers, open_worker
-from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
+from fairlead_sdk.forwarding import Forwarder, forward, open_tunnel
+from fairlead_sdk.session_errors import TunnelLost
+from fairlead_tunnel.aiortc_core import AiortcConnection
+from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, connect, echoed, mesh, until
+from tests.lone_peer import unmet_offer
 
 CONTENT = os.urandom(5_000_000)
-LAUNCH = "lch_test"
-
-
-@dataclass
-class Mesh:
-    """What a test meets."""
-
-    signalling: ScriptedSignalling
-    gateway: Gateway
-    worker: PortWorkerFake
-    servers: Servers
-
-
-@asynccontextmanager
-async def mesh(
-    content: bytes = b"", *, sessions: int = 256, channels_per_session: int = 256
-) -> AsyncIterator[Mesh]:
-    """Start everything; at the end nothing of it is left."""
-    with tempfile.TemporaryDirectory() as folder:
-        address = f"unix:{folder}/signalling.sock"
-        chosen = Settings(
-            signalling=address,
-            http_bind="127.0.0.1:0",
-            workers_bind=f"unix:{folder}/relay.sock",
-            sessions=sessions,
-            channels_per_session=channels_per_session,
-        )
-        async with (
-            open_servers(content) as servers,
-            open_worker() as worker,
-            serve_signalling(worker, address) as signalling,
-            build(chosen, TracerProvider(shutdown_on_exit=False)) as gateway,
-        ):
-            await signalling.until(lambda: signalling.is_connected)
-            yield Mesh(signalling, gateway, worker, servers)
-
-
-async def connect(local: LocalPort) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection(local.host, local.port)
-
-
-async def echoed(local: LocalPort, content: bytes) -> bytes:
-    """Send `content` and the end, and return what comes back until its end."""
-    reader, writer = await connect(local)
-    writer.write(content)
-    writer.write_eof()
-    answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    return answer
-
-
-async def until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not fact():  # noqa: ASYNC110 - several facts have no event
-            await asyncio.sleep(0.02)
 
 
 def left_tasks() -> set[str]:
@@ -101,7 +40,7 @@ def open_udp_sockets() -> int:
 @pytest.mark.asyncio
 async def test_five_megabytes_each_way_arrive_unharmed() -> None:
     async with asyncio.timeout(60), mesh(CONTENT) as it:
-        async with open_tunnel(it.signalling, LAUNCH) as tunnel:
+        async with open_tunnel(it.sessions, LAUNCH) as tunnel:
             up = await tunnel.listen(it.servers.digest)
             down = await tunnel.listen(it.servers.source)
             digest = hashlib.sha256(CONTENT).hexdigest().encode()
@@ -114,7 +53,7 @@ async def test_five_megabytes_each_way_arrive_unharmed() -> None:
 async def test_twenty_connections_at_once_keep_their_bytes_apart() -> None:
     contents = [os.urandom(60_000 + number) for number in range(20)]
     async with asyncio.timeout(60), mesh() as it:
-        async with forward(it.signalling, LAUNCH, it.servers.echo) as local:
+        async with forward(it.sessions, LAUNCH, it.servers.echo) as local:
             async with asyncio.TaskGroup() as tasks:
                 answers = [tasks.create_task(echoed(local, content)) for content in contents]
             assert [answer.result() for answer in answers] == contents
@@ -128,7 +67,7 @@ async def test_a_half_closed_connection_still_answers() -> None:
     async with (
         asyncio.timeout(60),
         mesh() as it,
-        forward(it.signalling, LAUNCH, it.servers.digest) as local,
+        forward(it.sessions, LAUNCH, it.servers.digest) as local,
     ):
         assert await echoed(local, b"abc") == hashlib.sha256(b"abc").hexdigest().encode()
         assert await echoed(local, b"") == hashlib.sha256(b"").hexdigest().encode()
@@ -154,7 +93,7 @@ async def test_a_refusal_is_a_reset_with_its_reason(
     async with asyncio.timeout(60), mesh() as it:
         prepare(it, unused_tcp_port)
         async with forward(
-            it.signalling,
+            it.sessions,
             LAUNCH,
             unused_tcp_port,
             on_refusal=lambda reason, message: refused.append(reason),
@@ -173,7 +112,7 @@ async def test_a_worker_that_dies_resets_the_client_with_a_reason() -> None:
         asyncio.timeout(60),
         mesh() as it,
         forward(
-            it.signalling,
+            it.sessions,
             LAUNCH,
             it.servers.echo,
             on_refusal=lambda reason, message: ended.append(reason),
@@ -194,7 +133,7 @@ async def test_a_worker_that_dies_resets_the_client_with_a_reason() -> None:
 async def test_fifty_connections_at_once_beside_one_that_nobody_reads() -> None:
     contents = [os.urandom(60_000 + number) for number in range(50)]
     async with asyncio.timeout(60), mesh(CONTENT) as it:
-        async with open_tunnel(it.signalling, LAUNCH) as tunnel:
+        async with open_tunnel(it.sessions, LAUNCH) as tunnel:
             echo = await tunnel.listen(it.servers.echo)
             source = await tunnel.listen(it.servers.source)
             slow, writer = await connect(source)
@@ -210,7 +149,7 @@ async def test_fifty_connections_at_once_beside_one_that_nobody_reads() -> None:
 
 @pytest.mark.asyncio
 async def test_a_local_port_that_cannot_be_had_is_a_typed_error(unused_tcp_port: int) -> None:
-    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.signalling, LAUNCH) as tunnel:
+    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.sessions, LAUNCH) as tunnel:
         taken = await tunnel.listen(it.servers.echo, unused_tcp_port)
         assert taken.port == unused_tcp_port
         for remote, local, reason in (
@@ -229,7 +168,7 @@ async def test_a_lost_signalling_stream_comes_back_and_the_session_stays_up() ->
     async with (
         asyncio.timeout(60),
         mesh() as it,
-        forward(it.signalling, LAUNCH, it.servers.echo) as local,
+        forward(it.sessions, LAUNCH, it.servers.echo) as local,
     ):
         reader, writer = await connect(local)
         writer.write(b"before ")
@@ -254,7 +193,7 @@ async def test_a_lost_signalling_stream_comes_back_and_the_session_stays_up() ->
 
 @pytest.mark.asyncio
 async def test_an_unwanted_session_is_closed_with_its_connections() -> None:
-    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.signalling, LAUNCH) as tunnel:
+    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.sessions, LAUNCH) as tunnel:
         local = await tunnel.listen(it.servers.echo)
         reader, writer = await connect(local)
         writer.write(b"x")
@@ -273,7 +212,7 @@ async def test_an_unwanted_session_is_closed_with_its_connections() -> None:
 
 @pytest.mark.asyncio
 async def test_what_is_not_in_the_welcome_is_closed() -> None:
-    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.signalling, LAUNCH) as tunnel:
+    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.sessions, LAUNCH) as tunnel:
         (session_id,) = it.signalling.wanted
         del it.signalling.wanted[session_id]
         it.signalling.drop_stream()
@@ -285,12 +224,12 @@ async def test_what_is_not_in_the_welcome_is_closed() -> None:
 @pytest.mark.asyncio
 async def test_a_session_that_the_client_closes_is_reported_and_nothing_is_left() -> None:
     async with asyncio.timeout(60), mesh() as it:
-        async with forward(it.signalling, LAUNCH, it.servers.echo) as local:
+        async with forward(it.sessions, LAUNCH, it.servers.echo) as local:
             await echoed(local, b"warm up")
         await until(lambda: not it.gateway.sessions)
         tasks, sockets = left_tasks(), open_udp_sockets()
         for _ in range(3):
-            async with forward(it.signalling, LAUNCH, it.servers.echo) as local:
+            async with forward(it.sessions, LAUNCH, it.servers.echo) as local:
                 _, writer = await connect(local)
                 writer.write(b"x" * 1000)
                 await until(lambda: it.gateway.channels == 1)
@@ -304,7 +243,7 @@ async def test_a_session_that_the_client_closes_is_reported_and_nothing_is_left(
 @pytest.mark.asyncio
 async def test_a_client_that_vanishes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.2)
-    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.signalling, LAUNCH) as tunnel:
+    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.sessions, LAUNCH) as tunnel:
         local = await tunnel.listen(it.servers.echo)
         reader, writer = await connect(local)
         writer.write(b"x")
@@ -319,7 +258,9 @@ async def test_a_client_that_vanishes_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 def vanish(tunnel: Forwarder) -> None:
     """Cut a client off without a word: nothing leaves its sockets any more, and nothing is read."""
-    connection = tunnel._tunnel._connection
+    peer = tunnel._session._connection
+    assert isinstance(peer, AiortcConnection)
+    connection = peer._connection
     assert connection.sctp is not None
     for protocol in connection.sctp.transport.transport._connection._protocols:
         protocol.transport.sendto = lambda data, addr=None: None  # type: ignore[method-assign]
@@ -329,10 +270,8 @@ def vanish(tunnel: Forwarder) -> None:
 async def test_an_offer_nobody_connects_to_is_given_up() -> None:
     async with asyncio.timeout(60), mesh() as it:
         it.signalling.expiry = timedelta(seconds=3)
-        tunnel = WebrtcTunnel()
-        offer = await tunnel.offer()
-        await tunnel.close()
-        assert "m=application" in await it.signalling.send_offer("ses_unmet", offer)
+        offer = await unmet_offer()
+        assert "m=application" in (await it.sessions.send_offer("ses_unmet", offer)).answer
         await it.signalling.until(lambda: bool(it.signalling.closed("ses_unmet")))
         assert it.signalling.closed("ses_unmet") == ["connection_failed"]
         await until(lambda: not it.gateway.sessions)
@@ -348,7 +287,7 @@ async def test_limits_of_sessions_and_channels() -> None:
         asyncio.timeout(60),
         mesh(sessions=1, channels_per_session=2) as it,
         forward(
-            it.signalling,
+            it.sessions,
             LAUNCH,
             it.servers.echo,
             on_refusal=lambda reason, message: refused.append(reason),
@@ -375,7 +314,7 @@ async def test_a_drain_takes_nothing_new_and_waits_for_what_is_open() -> None:
         asyncio.timeout(60),
         mesh() as it,
         forward(
-            it.signalling,
+            it.sessions,
             LAUNCH,
             it.servers.echo,
             on_refusal=lambda reason, message: refused.append(reason),

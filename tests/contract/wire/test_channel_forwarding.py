@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import psutil
 import pytest
 
 from fairlead_sdk.errors import FairleadError, NotFound
 from fairlead_sdk.forwarding import forward
-from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
+from fairlead_sdk.session_records import (
+    OfferReply,
+    OpenedSession,
+    SessionEvent,
+    SessionRecord,
+)
+from fairlead_tunnel.aiortc_core import AiortcConnection, AiortcCore
 from tests.eventually import eventually
+from tests.lone_peer import unmet_answer
 
 
 class Api:
-    """A mesh whose gateway answers with `answer`; an empty one means: with the offer's own peer."""
+    """A mesh whose gateway answers with `answer`."""
 
     def __init__(self, answer: str = "v=0", error: FairleadError | None = None) -> None:
         self.answer = answer
@@ -23,14 +32,31 @@ class Api:
         self.closed: list[str] = []
         self.asked = asyncio.Event()
 
-    async def open_session(self, launch_id: str) -> str:
+    async def open_session(
+        self, launch_id: str, *, mode: str, ice_policy: str, key: str
+    ) -> OpenedSession:
         if self.error is not None:
             raise self.error
-        return "ses_a"
+        return OpenedSession(SessionRecord(session_id="ses_a"))
 
-    async def send_offer(self, session_id: str, sdp: str) -> str:
+    async def send_offer(self, session_id: str, offer: str) -> OfferReply:
         self.asked.set()
-        return self.answer
+        return OfferReply(self.answer, 1)
+
+    async def restart_session(self, session_id: str, offer: str) -> OfferReply:
+        raise NotImplementedError
+
+    async def add_candidates(
+        self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool
+    ) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def watch_session(
+        self, session_id: str, cursor: int
+    ) -> AsyncIterator[AsyncIterator[SessionEvent]]:
+        raise NotImplementedError
+        yield
 
     async def close_session(self, session_id: str) -> None:
         self.closed.append(session_id)
@@ -43,7 +69,9 @@ async def _sockets() -> int:
 async def failure(api: Api, port: int = 80, local_port: int = 0, seconds: float = 5.0) -> str:
     sockets = await _sockets()
     with pytest.raises(FairleadError) as caught:
-        async with forward(api, "lch_a", port, local_port, connect_seconds=seconds):
+        async with forward(
+            api, "lch_a", port, local_port, connect_seconds=seconds, core=AiortcCore()
+        ):
             pytest.fail("a tunnel was opened")
     await eventually(_sockets, lambda found: found == sockets)
     return caught.value.reason
@@ -53,7 +81,8 @@ async def failure(api: Api, port: int = 80, local_port: int = 0, seconds: float 
 async def test_without_the_extra_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "aiortc", None)
+    for name in ("aiortc", "fairlead_native"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(FairleadError, match=r"pip install 'fairlead-sdk\[webrtc\]'") as caught:
         async with forward(Api(), "lch_a", 80):
             pytest.fail("a tunnel was opened")
@@ -77,9 +106,7 @@ async def test_an_answer_that_makes_no_sense_is_a_failed_connection(answer: str)
 
 @pytest.mark.asyncio
 async def test_a_gateway_that_is_not_reached_is_a_timeout() -> None:
-    silent = WebrtcTunnel()
-    answer = (await silent.offer()).replace("a=setup:actpass", "a=setup:active")
-    await silent.close()
+    answer = await unmet_answer()
     api = Api(answer=answer)
     assert await failure(api, seconds=0.5) == "connect_timeout"
     assert api.closed == ["ses_a"]
@@ -88,14 +115,12 @@ async def test_a_gateway_that_is_not_reached_is_a_timeout() -> None:
 @pytest.mark.asyncio
 async def test_cancelling_while_connecting_leaves_nothing() -> None:
     before = await _sockets()
-    silent = WebrtcTunnel()
-    answer = (await silent.offer()).replace("a=setup:actpass", "a=setup:active")
-    await silent.close()
+    answer = await unmet_answer()
     sockets = await eventually(_sockets, lambda found: found == before)
     api = Api(answer=answer)
 
     async def forever() -> None:
-        async with forward(api, "lch_a", 80):
+        async with forward(api, "lch_a", 80, core=AiortcCore()):
             pytest.fail("a tunnel was opened")
 
     task = asyncio.create_task(forever())
@@ -115,16 +140,16 @@ async def test_cancelling_while_candidates_are_gathered_closes_the_session(
 ) -> None:
     opened = asyncio.Event()
 
-    async def gather_for_ever(tunnel: WebrtcTunnel) -> str:
+    async def gather_for_ever(connection: AiortcConnection) -> str:
         opened.set()
         await asyncio.Event().wait()
         return ""
 
-    monkeypatch.setattr(WebrtcTunnel, "offer", gather_for_ever)
+    monkeypatch.setattr(AiortcConnection, "offer", gather_for_ever)
     api = Api()
 
     async def open_it() -> None:
-        async with forward(api, "lch_a", 80):
+        async with forward(api, "lch_a", 80, core=AiortcCore()):
             pytest.fail("a tunnel was opened")
 
     task = asyncio.create_task(open_it())

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chassis.errors import FairleadError
-from fairlead_sdk.webrtc_tunnel import WebrtcTunnel
 from fairlead_tunnel.aiortc_core import AiortcCore
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.webrtc_carrier import WebrtcCarrier
 from tests.eventually import eventually
+from tests.lone_peer import lone_peer, unmet_offer
 
 
 class NoOpener:
@@ -45,9 +45,7 @@ async def outcome(offer: str) -> str:
 @pytest_asyncio.fixture
 async def offer() -> AsyncIterator[str]:
     """A good offer."""
-    tunnel = WebrtcTunnel()
-    yield await tunnel.offer()
-    await tunnel.close()
+    yield await unmet_offer()
 
 
 def without(offer: str, start: str) -> str:
@@ -151,7 +149,7 @@ async def test_an_offer_that_is_cancelled_at_any_turn_leaves_no_socket() -> None
     before = await udp_sockets_left()
     has_ended, turns = False, 0
     while not has_ended:
-        tunnel = WebrtcTunnel()
+        tunnel = await lone_peer()
         has_ended = await turns_of(tunnel.offer(), turns)
         await tunnel.close()
         assert await udp_sockets_left() == before, turns
@@ -167,7 +165,7 @@ async def test_an_offer_that_is_cancelled_at_any_turn_leaves_no_socket() -> None
 @given(picked=st.data())
 def test_no_mutation_of_an_offer_breaks_the_gateway(picked: st.DataObject) -> None:
     async def one() -> None:
-        tunnel = WebrtcTunnel()
+        tunnel = await lone_peer()
         try:
             lines = (await tunnel.offer()).splitlines()
         finally:

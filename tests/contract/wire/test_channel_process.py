@@ -15,6 +15,7 @@ import pytest
 
 from fairlead_sdk.forwarding import forward
 from tests.fakes.port_worker import open_servers, open_worker
+from tests.fakes.scripted_sessions import ScriptedSessions
 from tests.fakes.scripted_signalling import serve_signalling
 
 
@@ -69,7 +70,8 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
                 serve_signalling(worker, address) as signalling,
             ):
                 await until(unused_tcp_port, "/readyz", 200)
-                async with forward(signalling, "lch_a", servers.echo) as local:
+                api = ScriptedSessions(signalling)
+                async with forward(api, "lch_a", servers.echo) as local:
                     reader, writer = await asyncio.open_connection(local.host, local.port)
                     writer.write(b"x")
                     assert await reader.readexactly(1) == b"x"

@@ -1,0 +1,101 @@
+"""What goes wrong with sessions on this side."""
+
+from __future__ import annotations
+
+from fairlead_sdk.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    FairleadError,
+    InvalidArgument,
+    Unavailable,
+)
+
+_BLOCKED = "See whether UDP between this machine and the gateway is blocked."
+
+
+class WebrtcMissing(FailedPrecondition):
+    """The extra that sessions need is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Forwarding needs aiortc, which is not installed: pip install 'fairlead-sdk[webrtc]'.",
+            reason="webrtc_missing",
+            remedy="Run: pip install 'fairlead-sdk[webrtc]'",
+        )
+
+
+class CoreUnable(InvalidArgument):
+    """The WebRTC core of this machine cannot do what was asked for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, reason="unsupported", remedy="Use mode complete, or build the native core."
+        )
+
+
+class ConnectTimeout(DeadlineExceeded):
+    """The gateway answered, but no path to it was found in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The gateway could not be reached within {seconds:g} seconds.",
+            reason="connect_timeout",
+            remedy=_BLOCKED,
+        )
+
+
+class ConnectionFailed(Unavailable):
+    """No path to the gateway was found, or its answer made no sense."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The gateway could not be reached over UDP.",
+            reason="connection_failed",
+            remedy=_BLOCKED,
+        )
+
+
+class SessionEnded(Unavailable):
+    """The mesh closed the session; `fields` say whether another one may work."""
+
+    def __init__(self, reason: str, message: str, *, retryable: bool) -> None:
+        super().__init__(
+            message or f"The session was closed: {reason}.",
+            reason=reason or "session_closed",
+            remedy="Open another session." if retryable else "",
+            fields={"retryable": str(retryable).lower()},
+        )
+
+
+class RestartFailed(FailedPrecondition):
+    """No other path was negotiated; `fields` name the cause."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            "The session could not be restarted.",
+            reason="restart_failed",
+            remedy="Open another session.",
+            fields={"cause": cause},
+        )
+
+
+class TunnelLost(Unavailable):
+    """The association with the gateway ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The connection to the gateway was lost.",
+            reason="tunnel_lost",
+            remedy="Forward again; the launch may also have ended.",
+        )
+
+
+_AGAIN = frozenset({"gateway_not_ready", "gateway_gone", "unavailable", "gateway_timeout"})
+_KINDS = (Unavailable, DeadlineExceeded)
+
+
+def may_pass(error: FairleadError | TimeoutError) -> bool:
+    """Say whether the same call may succeed a little later."""
+    if isinstance(error, TimeoutError):
+        return True
+    return error.reason in _AGAIN or (isinstance(error, _KINDS) and error.reason != "offer_refused")

@@ -1,0 +1,108 @@
+"""Opens a session: asks the mesh for it, makes its connection, and frees both at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fairlead_sdk.client import make_idempotency_key
+from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.peer_session import AsyncSession
+from fairlead_sdk.session_api import SessionApi
+from fairlead_sdk.session_errors import CoreUnable, may_pass
+from fairlead_sdk.session_records import COMPLETE, TRICKLE, OpenedSession
+from fairlead_sdk.session_talk import Pace, Sleep
+from fairlead_tunnel.peer_connection import (
+    CoreLacks,
+    IcePolicy,
+    IceServer,
+    PeerConnection,
+    PeerCore,
+    PeerPlan,
+)
+
+GOODBYE_SECONDS = 5.0
+
+
+class OpenSession:
+    """Opens sessions of one mesh over one WebRTC core."""
+
+    def __init__(self, *, api: SessionApi, core: PeerCore, pace: Pace | None, sleep: Sleep) -> None:
+        self._api = api
+        self._core = core
+        self._pace = pace or Pace()
+        self._sleep = sleep
+
+    @asynccontextmanager
+    async def hold(
+        self, launch_id: str, mode: str, ice_policy: str, loading: asyncio.Future[None]
+    ) -> AsyncIterator[AsyncSession]:
+        """Hold a session that negotiates; at the end it is closed on both sides.
+
+        Raises CoreUnable for a mode that the core lacks, and what the mesh refuses.
+        """
+        if mode == TRICKLE and not self._core.can_trickle:
+            raise CoreUnable(f"The WebRTC core {self._core.name} cannot trickle candidates.")
+        opened = await self._opened(launch_id, mode, ice_policy)
+        connection: PeerConnection | None = None
+        try:
+            await loading
+            connection = self._connect(opened)
+            session = AsyncSession(
+                api=self._api,
+                opened=opened,
+                connection=connection,
+                core_name=self._core.name,
+                pace=self._pace,
+                sleep=self._sleep,
+            )
+            async with session.running():
+                yield session
+        finally:
+            if connection is not None:
+                await connection.close()
+            with contextlib.suppress(FairleadError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self._api.close_session(opened.session.session_id)
+
+    async def _opened(self, launch_id: str, mode: str, ice_policy: str) -> OpenedSession:
+        """Ask for the wanted mode, or for the best that both sides can."""
+        wanted = mode or (TRICKLE if self._core.can_trickle else COMPLETE)
+        try:
+            return await self._asked(launch_id, wanted, ice_policy)
+        except FairleadError as error:
+            if mode or wanted == COMPLETE or error.reason != "mode_unsupported":
+                raise
+        return await self._asked(launch_id, COMPLETE, ice_policy)
+
+    async def _asked(self, launch_id: str, mode: str, ice_policy: str) -> OpenedSession:
+        """Ask once, and again after failures that may pass; the key makes it one session."""
+        key = make_idempotency_key()
+        for pause in (*self._pace.pauses, None):
+            try:
+                async with asyncio.timeout(self._pace.call):
+                    return await self._api.open_session(
+                        launch_id, mode=mode, ice_policy=ice_policy, key=key
+                    )
+            except (FairleadError, TimeoutError) as error:
+                if pause is None or not may_pass(error):
+                    raise
+                await self._sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _connect(self, opened: OpenedSession) -> PeerConnection:
+        policy = opened.session.ice_policy
+        plan = PeerPlan(
+            trickles=opened.session.mode == TRICKLE,
+            policy=IcePolicy(policy) if policy in set(IcePolicy) else IcePolicy.ALL,
+            servers=tuple(
+                IceServer(server.urls, server.username, server.credential)
+                for server in opened.servers
+            ),
+        )
+        try:
+            return self._core.connect(plan)
+        except CoreLacks as error:
+            raise CoreUnable(error.message) from error

@@ -1,0 +1,192 @@
+"""Sessions as the front door shows them, and what their watch tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from fairlead_sdk import json_form as form
+from fairlead_sdk.json_form import JsonObject
+
+COMPLETE = "complete"
+TRICKLE = "trickle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One negotiation; `mode` is `complete` or `trickle`, `ice_policy` is `all`, `relay` or
+    `direct`, `state` is `opened`, `offered`, `answered`, `connected` or `closed`.
+    """
+
+    session_id: str
+    launch_id: str = ""
+    gateway_id: str = ""
+    mode: str = COMPLETE
+    ice_policy: str = "all"
+    state: str = "opened"
+    round: int = 1
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    close_reason: str = ""
+
+    @classmethod
+    def read(cls, document: JsonObject) -> SessionRecord:
+        """Read the JSON form."""
+        return cls(
+            session_id=form.text(document, "session_id"),
+            launch_id=form.text(document, "launch_id"),
+            gateway_id=form.text(document, "gateway_id"),
+            mode=form.text(document, "mode") or COMPLETE,
+            ice_policy=form.text(document, "ice_policy") or "all",
+            state=form.text(document, "state"),
+            round=form.number(document, "round") or 1,
+            created_at=form.time(document, "created_at"),
+            expires_at=form.time(document, "expires_at"),
+            close_reason=form.text(document, "close_reason"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionServer:
+    """A STUN or TURN server for one session; name and password are for TURN only."""
+
+    urls: tuple[str, ...]
+    username: str = ""
+    credential: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A session and the servers to gather candidates with."""
+
+    session: SessionRecord
+    servers: tuple[SessionServer, ...] = ()
+
+    @classmethod
+    def read(cls, document: JsonObject) -> OpenedSession:
+        """Read the JSON form: the session's members, and `ice_servers`."""
+        session = form.child(document, "session") or document
+        return cls(SessionRecord.read(session), _servers(document))
+
+
+@dataclass(frozen=True, slots=True)
+class OfferReply:
+    """The gateway's answer, and the round that it belongs to; 0 when the mesh does not say."""
+
+    answer: str
+    round: int = 0
+
+    @classmethod
+    def read(cls, document: JsonObject) -> OfferReply:
+        """Read the JSON form."""
+        session = form.child(document, "session") or {}
+        return cls(form.text(document, "answer"), form.number(session, "round"))
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The watch is there: nothing that happens from now on is missed."""
+
+    session: SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBecame:
+    """The session has another state."""
+
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCame:
+    """The gateway answered the offer of a round."""
+
+    round: int
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesCame:
+    """The gateway found candidates in a round."""
+
+    round: int
+    candidates: tuple[str, ...]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAsked:
+    """The gateway asks for the next round."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """The session is over; the last event."""
+
+    reason: str
+    message: str = ""
+    critical: bool = False
+    user_initiated: bool = False
+    retryable: bool = False
+
+
+SessionHappening: TypeAlias = (
+    Subscribed | SessionBecame | AnswerCame | CandidatesCame | RestartAsked | SessionClosed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """Something that happened; `sequence` is the cursor to go on from."""
+
+    sequence: int
+    happening: SessionHappening
+
+    @classmethod
+    def read(cls, document: JsonObject) -> SessionEvent | None:
+        """Read the JSON form; None for a kind that is not known here."""
+        happening = _happening(document)
+        return cls(form.number(document, "sequence"), happening) if happening else None
+
+
+def _happening(document: JsonObject) -> SessionHappening | None:
+    number = form.number(document, "round")
+    match form.text(document, "type"):
+        case "subscribed":
+            return Subscribed(SessionRecord.read(form.child(document, "session") or {}))
+        case "state":
+            return SessionBecame(form.text(document, "state"))
+        case "answer":
+            return AnswerCame(number, form.text(document, "answer"))
+        case "candidates":
+            return CandidatesCame(
+                number,
+                form.texts(document, "candidates"),
+                form.flag(document, "end_of_candidates"),
+            )
+        case "restart_wanted":
+            return RestartAsked(number)
+        case "closed":
+            return SessionClosed(
+                form.text(document, "reason"),
+                form.text(document, "message"),
+                form.flag(document, "critical"),
+                form.flag(document, "user_initiated"),
+                form.flag(document, "retryable"),
+            )
+        case _:
+            return None
+
+
+def _servers(document: JsonObject) -> tuple[SessionServer, ...]:
+    return tuple(
+        SessionServer(
+            form.texts(server, "urls"),
+            form.text(server, "username"),
+            form.text(server, "credential"),
+        )
+        for server in form.children(document, "ice_servers")
+    )

@@ -1,0 +1,320 @@
+"""A client's session in virtual time: limits, repeated calls, lost watches, and lost paths."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead_sdk.errors import CursorGone, FairleadError, NotFound, Unavailable
+from fairlead_sdk.forwarding import open_session
+from fairlead_sdk.peer_session import AsyncSession
+from fairlead_sdk.session_errors import RestartFailed
+from fairlead_sdk.session_records import (
+    AnswerCame,
+    CandidatesCame,
+    RestartAsked,
+    SessionClosed,
+    SessionServer,
+)
+from fairlead_tunnel.peer_connection import PeerState
+from tests.fakes.peer_core import PeerConnectionFake, PeerCoreFake
+from tests.fakes.session_mesh import ID, SessionMesh
+from tests.fakes.virtual_time import run, settle
+
+
+def away() -> FairleadError:
+    return Unavailable("Away.", reason="unavailable")
+
+
+def refusal(reason: str) -> FairleadError:
+    return FairleadError("No.", reason=reason)
+
+
+class Room:
+    """A session, its mesh, and the client's core."""
+
+    def __init__(self, mesh: SessionMesh, core: PeerCoreFake, session: AsyncSession) -> None:
+        self.mesh = mesh
+        self.core = core
+        self.session = session
+
+    @property
+    def near(self) -> PeerConnectionFake:
+        return self.core.made[-1]
+
+
+@asynccontextmanager
+async def room(
+    mesh: SessionMesh | None = None, *, mode: str = "", ice_policy: str = "all"
+) -> AsyncIterator[Room]:
+    mesh = mesh or SessionMesh()
+    core = PeerCoreFake(network=mesh.network)
+    before = asyncio.all_tasks()
+    try:
+        async with open_session(
+            mesh, "lch_a", core=core, mode=mode, ice_policy=ice_policy
+        ) as session:
+            await settle()
+            yield Room(mesh, core, session)
+    finally:
+        others = asyncio.all_tasks() - before
+        assert not others, others
+        assert [made.closes for made in core.made] in ([], [1])
+
+
+def failure(mesh: SessionMesh, *, seconds: float | None = None, **options: str) -> str:
+    """Return the reason with which opening fails, and check how long it took."""
+
+    async def scenario() -> str:
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(FairleadError) as caught:
+            async with room(mesh, **options):
+                pytest.fail("a session was opened")
+        if seconds is not None:
+            taken = asyncio.get_running_loop().time() - started
+            assert seconds <= taken < seconds + 1
+        return caught.value.reason
+
+    return run(scenario())
+
+
+def test_it_connects_with_one_batch_and_the_end_of_candidates() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            assert it.session.session_id == ID
+            assert it.session.is_connected
+            assert it.mesh.calls[:3] == ["open_session", "watch_session", "send_offer"]
+            (batch,) = it.mesh.batches
+            assert len(batch[1]) == 2
+            assert batch[2]
+        assert it.mesh.is_closed
+        assert it.session.is_lost
+
+    run(scenario())
+
+
+def test_servers_and_policy_reach_the_connection() -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        mesh.servers = (SessionServer(("turn:turn.test:3478",), "name", "secret"),)
+        async with room(mesh, ice_policy="relay") as it:
+            plan = it.near.plan
+            assert plan.policy == "relay"
+            assert plan.servers[0].credential == "secret"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("call", ["open_session", "send_offer", "watch_session", "add_candidates"])
+def test_a_call_that_may_pass_is_repeated_with_growing_pauses(call: str) -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        mesh.failures[call] = [away(), refusal("gateway_not_ready")]
+        mesh.gateway_candidates = 0
+        async with room(mesh) as it:
+            assert it.session.is_connected
+            assert mesh.calls.count(call) == 3
+            assert asyncio.get_running_loop().time() == 0.75
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("call", ["open_session", "send_offer"])
+def test_a_call_is_not_repeated_for_ever(call: str) -> None:
+    mesh = SessionMesh()
+    mesh.failures[call] = [away() for _ in range(20)]
+    assert failure(mesh, seconds=7.75) == "unavailable"
+    assert mesh.calls.count(call) == 6
+
+
+@pytest.mark.parametrize("call", ["open_session", "send_offer", "watch_session"])
+def test_what_the_mesh_refuses_is_raised_at_once(call: str) -> None:
+    mesh = SessionMesh()
+    mesh.failures[call] = [refusal("launch_not_held")]
+    assert failure(mesh, seconds=0) == "launch_not_held"
+    assert mesh.is_closed is (call != "open_session")
+
+
+@pytest.mark.parametrize(("policy", "seconds"), [("all", 24), ("relay", 60), ("direct", 24)])
+def test_a_path_that_does_not_come_up_is_given_up(policy: str, seconds: float) -> None:
+    mesh = SessionMesh()
+    mesh.network.is_blocked = True
+    assert failure(mesh, seconds=seconds, ice_policy=policy) == "connect_timeout"
+    assert mesh.is_closed
+
+
+def test_a_watch_that_never_answers_is_given_up_with_the_rest() -> None:
+    mesh = SessionMesh()
+    mesh.hangs.add("watch_session")
+    assert failure(mesh, seconds=24) == "connect_timeout"
+    assert "send_offer" not in mesh.calls
+
+
+def test_the_answer_may_come_by_the_watch_while_the_reply_is_lost() -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        answered = mesh._answered
+
+        async def lost(offer: str) -> object:
+            await answered(offer)
+            raise away()
+
+        mesh._answered = lost  # type: ignore[method-assign, assignment]
+        async with room(mesh) as it:
+            assert it.session.is_connected
+            await asyncio.sleep(5)
+            assert mesh.calls.count("send_offer") == 1
+
+    run(scenario())
+
+
+def test_a_lost_watch_goes_on_behind_what_was_seen() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            seen = len(it.mesh.log)
+            it.mesh.lose_watch(away())
+            await settle()
+            it.mesh.tell(RestartAsked(1))
+            await asyncio.sleep(1)
+            assert it.mesh.cursors == [0, seen]
+            assert it.session.round == 2
+            it.mesh.lose_watch(CursorGone("Gone.", reason="cursor_gone"))
+            await asyncio.sleep(1)
+            assert it.mesh.cursors[-1] == 0
+            assert it.session.is_connected
+
+    run(scenario())
+
+
+def test_a_mesh_that_forgot_the_session_does_not_end_channels_that_carry() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.lose_watch(NotFound("Gone.", reason="session_not_found"))
+            await asyncio.sleep(60)
+            assert it.session.is_connected
+
+    run(scenario())
+
+
+def test_what_is_late_or_of_another_round_is_ignored() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            for happening in (
+                AnswerCame(1, "late"),
+                CandidatesCame(0, ("candidate:old",), True),
+                RestartAsked(0),
+            ):
+                it.mesh.tell(happening)
+            await settle()
+            assert (it.session.state, it.session.round) == ("connected", 1)
+            assert "candidate:old" not in it.near.applied
+
+    run(scenario())
+
+
+def test_a_session_that_the_mesh_closes_says_why() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            closed = SessionClosed("admin_closed", "Somebody did.", user_initiated=True)
+            it.mesh.tell(closed)
+            await it.session.wait_lost()
+            assert it.session.closed == closed
+            with pytest.raises(RestartFailed):
+                await it.session.restart()
+
+    run(scenario())
+
+
+def test_a_lost_path_is_restarted_until_it_is_back() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.network.is_blocked = True
+            it.near.lose_path()
+            await asyncio.sleep(40)
+            assert not it.session.is_connected
+            assert it.session.round == 4
+            it.mesh.network.is_blocked = False
+            await asyncio.sleep(10)
+            assert it.session.is_connected
+            rounds = it.session.round
+            await asyncio.sleep(3600)
+            assert it.session.round == rounds
+            assert not it.session.is_lost
+
+    run(scenario())
+
+
+def test_a_path_that_does_not_come_back_is_given_up_after_a_minute() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.network.is_blocked = True
+            started = asyncio.get_running_loop().time()
+            it.near.lose_path()
+            await it.session.wait_lost()
+            assert 60 <= asyncio.get_running_loop().time() - started < 61
+
+    run(scenario())
+
+
+def test_a_lost_path_waits_for_a_mesh_that_is_away() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.failures["restart_session"] = [away() for _ in range(4)]
+            it.near.lose_path()
+            await asyncio.sleep(20)
+            assert it.session.is_connected
+            assert it.session.round == 2
+
+    run(scenario())
+
+
+def test_without_restarts_a_silent_path_may_still_come_back() -> None:
+    async def scenario() -> None:
+        async with room(mode="complete") as it:
+            it.near.lose_path()
+            await asyncio.sleep(20)
+            assert it.mesh.calls.count("restart_session") == 0
+            it.near._tell_state(PeerState.CONNECTED)
+            await asyncio.sleep(3600)
+            assert it.session.is_connected
+
+    run(scenario())
+
+
+def test_a_restart_that_the_caller_limits_fails_in_time_and_leaves_the_path() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.hangs.add("restart_session")
+            with pytest.raises(RestartFailed) as caught:
+                await it.session.restart(5)
+            assert caught.value.fields["cause"] == "timeout"
+            assert it.session.is_connected
+
+    run(scenario())
+
+
+def test_cancelling_at_any_turn_leaves_nothing() -> None:
+    async def scenario() -> None:
+        turns, has_opened = 0, False
+        while not has_opened:
+            mesh = SessionMesh()
+
+            async def hold(mesh: SessionMesh = mesh) -> None:
+                nonlocal has_opened
+                async with room(mesh):
+                    has_opened = True
+
+            task = asyncio.create_task(hold())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait((task,))
+            if "send_offer" in mesh.calls:
+                assert mesh.is_closed
+            turns += 1
+        assert turns > 10
+
+    asyncio.run(scenario())
