@@ -167,7 +167,7 @@ async def open_session(
     """
     from fairlead_sdk.session_opening import OpenSession
 
-    chosen = core or _installed_core()
+    chosen = core or _installed_core(relays=ice_policy == "relay")
     loading = asyncio.ensure_future(_loaded(chosen))
     # Nobody asks how it ended when the mesh refuses first.
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -231,11 +231,11 @@ async def forward(
         yield await forwarder.listen(remote_port, local_port, local_host, on_refusal)
 
 
-def _installed_core() -> PeerCore:
+def _installed_core(*, relays: bool) -> PeerCore:
     try:
         from fairlead_tunnel.cores import preferred_core
 
-        return preferred_core()
+        return preferred_core(relays=relays)
     except ImportError as error:
         raise WebrtcMissing from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from fairlead_tunnel.aiortc_core import AiortcCore
+from fairlead_tunnel.native_core import NativeCore
 from fairlead_tunnel.peer_connection import PeerCore
 
 
@@ -14,15 +15,20 @@ class NoCore(ImportError):
 
 def cores() -> list[PeerCore]:
     """Return the cores that are installed; none is imported by this."""
-    return [AiortcCore()] if _is_installed("aiortc") else []
+    found: list[PeerCore] = []
+    if _is_installed("fairlead_native"):
+        found.append(NativeCore())
+    if _is_installed("aiortc"):
+        found.append(AiortcCore())
+    return found
 
 
-def preferred_core() -> PeerCore:
-    """Return the best core; raises NoCore."""
-    found = cores()
-    if not found:
-        raise NoCore("no WebRTC core is installed")
-    return found[0]
+def preferred_core(*, relays: bool = False) -> PeerCore:
+    """Return the best core, of those that can use a relay when it `relays`; raises NoCore."""
+    for core in cores():
+        if core.can_relay or not relays:
+            return core
+    raise NoCore("no WebRTC core is installed")
 
 
 def _is_installed(name: str) -> bool:

@@ -266,7 +266,7 @@ async def test_a_candidate_that_is_none_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRICKLERS)
 async def test_channels_live_through_a_restart_and_bytes_arrive_unharmed(name: str) -> None:
-    content = os.urandom(200_000)
+    content = os.urandom(60_000)
     async with peers(name, TRICKLE) as (near, far):
         await connect(near, far, TRICKLE)
         port = Port(near.connection.open_channel("x", "p"))

@@ -11,7 +11,9 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Iterable
 
+from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_sdk.forwarding import forward
 from tests.fakes.port_worker import open_servers, open_worker
 from tests.fakes.scripted_sessions import ScriptedSessions
@@ -20,10 +22,10 @@ from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
 SECONDS = 40.0
 
 
-def candidates(description: str) -> list[str]:
-    """Return the addresses of a description's candidates, sorted."""
-    lines = description.splitlines()
-    return sorted({line.split()[4] for line in lines if line.startswith("a=candidate:")})
+def addresses(description: str, candidates: Iterable[str]) -> list[str]:
+    """Return the addresses of candidates, inside a description or after it, sorted."""
+    lines = [line.removeprefix("a=") for line in (*description.splitlines(), *candidates)]
+    return sorted({line.split()[4] for line in lines if line.startswith("candidate:")})
 
 
 async def exchange(signalling: ScriptedSignalling, port: int) -> dict[str, object]:
@@ -36,10 +38,12 @@ async def exchange(signalling: ScriptedSignalling, port: int) -> dict[str, objec
         writer.close()
         (wanted,) = signalling.wanted.values()
         (answered,) = signalling.answers.values()
+        told = [said for said in signalling.said if isinstance(said, pb.CandidatesFound)]
+        found = [candidate for said in told for candidate in said.candidates]
     return {
         "whole": echoed == content,
-        "offered": candidates(wanted.offer),
-        "answered": candidates(answered.answer),
+        "offered": addresses(wanted.offer, wanted.candidates),
+        "answered": addresses(answered.answer, found),
     }
 
 

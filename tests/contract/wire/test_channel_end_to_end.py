@@ -16,11 +16,19 @@ from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.forwarding import Forwarder, forward, open_tunnel
 from fairlead_sdk.session_errors import TunnelLost
-from fairlead_tunnel.aiortc_core import AiortcConnection
+from fairlead_tunnel.aiortc_core import AiortcConnection, AiortcCore
+from fairlead_tunnel.cores import cores
 from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, connect, echoed, mesh, until
 from tests.lone_peer import unmet_offer
 
 CONTENT = os.urandom(5_000_000)
+
+
+@pytest.fixture(autouse=True, params=[core.name for core in cores()])
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let client and gateway have this core only."""
+    found = [core for core in cores() if core.name == request.param]
+    monkeypatch.setattr("fairlead_tunnel.cores.cores", lambda: found)
 
 
 def left_tasks() -> set[str]:
@@ -243,7 +251,12 @@ async def test_a_session_that_the_client_closes_is_reported_and_nothing_is_left(
 @pytest.mark.asyncio
 async def test_a_client_that_vanishes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioice.ice.CONSENT_INTERVAL", 0.2)
-    async with asyncio.timeout(60), mesh() as it, open_tunnel(it.sessions, LAUNCH) as tunnel:
+    aiortc = AiortcCore()
+    async with (
+        asyncio.timeout(60),
+        mesh(core=aiortc) as it,
+        open_tunnel(it.sessions, LAUNCH, core=aiortc) as tunnel,
+    ):
         local = await tunnel.listen(it.servers.echo)
         reader, writer = await connect(local)
         writer.write(b"x")
