@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fairlead_sdk.errors import FailedPrecondition, InvalidArgument
 from fairlead_sdk.session_api import SessionApi
-from fairlead_sdk.session_errors import TunnelLost, WebrtcMissing
+from fairlead_sdk.session_errors import SealSecretInvalid, TunnelLost, WebrtcMissing
 
 if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
@@ -24,6 +24,7 @@ CONNECT_SECONDS = 24.0
 RELAY_SECONDS = 60.0
 """Where a relay must be reached first."""
 GRACE_SECONDS = 1.0
+SEAL_SECRET_BYTES = 32
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,7 @@ async def open_session(
     mode: str = "",
     ice_policy: str = "all",
     connect_seconds: float | None = None,
+    seal_secret: bytes = b"",
     core: PeerCore | None = None,
     pace: Pace | None = None,
     sleep: Sleep = asyncio.sleep,
@@ -167,12 +169,14 @@ async def open_session(
     """
     from fairlead_sdk.session_opening import OpenSession
 
+    if seal_secret and len(seal_secret) != SEAL_SECRET_BYTES:
+        raise SealSecretInvalid
     chosen = core or _installed_core(relays=ice_policy == "relay")
     loading = asyncio.ensure_future(_loaded(chosen))
     # Nobody asks how it ended when the mesh refuses first.
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
-        opening = OpenSession(api=api, core=chosen, pace=pace, sleep=sleep)
+        opening = OpenSession(api=api, core=chosen, pace=pace, sleep=sleep, seal_secret=seal_secret)
         async with opening.hold(launch_id, mode, ice_policy, loading) as session:
             limit = RELAY_SECONDS if ice_policy == "relay" else CONNECT_SECONDS
             await session.wait_connected(limit if connect_seconds is None else connect_seconds)
@@ -190,6 +194,7 @@ async def open_tunnel(
     mode: str = "",
     ice_policy: str = "all",
     connect_seconds: float | None = None,
+    seal_secret: bytes = b"",
     core: PeerCore | None = None,
 ) -> AsyncIterator[Forwarder]:
     """Open a tunnel into a launch; its session is closed at the end of the block.
@@ -202,6 +207,7 @@ async def open_tunnel(
         mode=mode,
         ice_policy=ice_policy,
         connect_seconds=connect_seconds,
+        seal_secret=seal_secret,
         core=core,
     ) as session:
         forwarder = Forwarder(session=session)

@@ -13,7 +13,12 @@ from contextlib import asynccontextmanager
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.pulse import Pulse
 from fairlead_sdk.session_api import SessionApi
-from fairlead_sdk.session_errors import ConnectionFailed, ConnectTimeout, RestartFailed
+from fairlead_sdk.session_errors import (
+    ConnectionFailed,
+    ConnectTimeout,
+    RestartFailed,
+    SealRejected,
+)
 from fairlead_sdk.session_records import TRICKLE, OpenedSession, SessionClosed
 from fairlead_sdk.session_talk import Pace, SessionTalk, Sleep
 from fairlead_tunnel.byte_channel import PROTOCOL, Side, label_of
@@ -184,7 +189,7 @@ class AsyncSession:
                         await self._take_step(step)
                 except (CoreError, TimeoutError) as error:
                     log.info("negotiation failed", extra={"cause": type(error).__name__})
-                    self._fail(ConnectionFailed())
+                    self._fail(_failure(error))
                     return
                 self._pulse.beat()
             await self._pulse.wait()
@@ -262,3 +267,9 @@ class AsyncSession:
             self._is_lost, self._error = True, error
             self._machine.close()
             self._pulse.beat()
+
+
+def _failure(error: CoreError | TimeoutError) -> FairleadError:
+    if isinstance(error, CoreError) and error.reason in ("not_sealed", "seal_broken"):
+        return SealRejected(error.message)
+    return ConnectionFailed()

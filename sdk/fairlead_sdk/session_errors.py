@@ -33,6 +33,28 @@ class CoreUnable(InvalidArgument):
         )
 
 
+class SealSecretInvalid(InvalidArgument):
+    """A secret for seals has not 32 bytes."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A secret that seals sessions has 32 bytes.",
+            reason="seal_secret_invalid",
+            remedy="Give the bytes of the gateway's secret: 64 hexadecimal digits are 32 bytes.",
+        )
+
+
+class SealRejected(FailedPrecondition):
+    """What the gateway answered is not sealed as it should be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message,
+            reason="seal_rejected",
+            remedy="See whether client and gateway have the same secret.",
+        )
+
+
 class ConnectTimeout(DeadlineExceeded):
     """The gateway answered, but no path to it was found in time."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -29,11 +30,20 @@ GOODBYE_SECONDS = 5.0
 class OpenSession:
     """Opens sessions of one mesh over one WebRTC core."""
 
-    def __init__(self, *, api: SessionApi, core: PeerCore, pace: Pace | None, sleep: Sleep) -> None:
+    def __init__(
+        self,
+        *,
+        api: SessionApi,
+        core: PeerCore,
+        pace: Pace | None,
+        sleep: Sleep,
+        seal_secret: bytes,
+    ) -> None:
         self._api = api
         self._core = core
         self._pace = pace or Pace()
         self._sleep = sleep
+        self._seal_secret = seal_secret
 
     @asynccontextmanager
     async def hold(
@@ -103,6 +113,17 @@ class OpenSession:
             ),
         )
         try:
-            return self._core.connect(plan)
+            connection = self._core.connect(plan)
         except CoreLacks as error:
             raise CoreUnable(error.message) from error
+        if not self._seal_secret:
+            return connection
+        from fairlead_tunnel.sealed_connection import SealedConnection
+        from fairlead_tunnel.sealed_signals import SALT_BYTES
+
+        return SealedConnection(
+            connection=connection,
+            secret=self._seal_secret,
+            session=opened.session.session_id,
+            salt=secrets.token_bytes(SALT_BYTES),
+        )

@@ -35,14 +35,17 @@ class AsyncSessions:
         mode: str = "",
         ice_policy: str = "all",
         connect_seconds: float | None = None,
+        seal_secret: bytes = b"",
     ) -> AbstractAsyncContextManager[AsyncSession]:
         """Open a session with the gateway of a launch, or of a sandbox of its own, and hold it
         connected to the end of the block.
 
         Without `mode` it is `trickle` where both sides can, else `complete`. `ice_policy` is `all`,
         `relay` (TURN servers only) or `direct` (never through one). Without `connect_seconds` it
-        is given up after 24 s, through a relay after 60. Raises WebrtcMissing, ConnectTimeout,
-        ConnectionFailed, and what the front door refuses.
+        is given up after 24 s, through a relay after 60. With `seal_secret`, 32 bytes that the
+        gateway has too, descriptions and candidates are sealed, so that signalling can neither read
+        nor change them. Raises WebrtcMissing, ConnectTimeout, ConnectionFailed, SealRejected, and
+        what the front door refuses.
         """
         from fairlead_sdk.forwarding import open_session
 
@@ -52,6 +55,7 @@ class AsyncSessions:
             mode=mode,
             ice_policy=ice_policy,
             connect_seconds=connect_seconds,
+            seal_secret=seal_secret,
         )
 
     async def get(self, session_id: str) -> SessionRecord:

@@ -9,6 +9,14 @@ MOST_CANDIDATES = 100
 """RFC 8445, section 6.1.2.5: a checklist of 100 pairs is what an agent need take."""
 
 
+_SEALED = "fl1."
+
+
+def is_sealed(description: str) -> bool:
+    """Say whether a description is meant to be opened first."""
+    return description.startswith(_SEALED)
+
+
 def usable_candidate(candidate: str) -> bool:
     """Say whether a candidate needs no multicast DNS to be resolved; see `usable_offer`."""
     return not _host(candidate).endswith(".local")

@@ -95,6 +95,17 @@ class ModeUnsupported(FailedPrecondition):
         )
 
 
+class SealRefused(InvalidArgument):
+    """A sealed offer cannot be opened."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            cause,
+            reason="seal_refused",
+            remedy="Give the client and the gateway the same secret, or seal nothing.",
+        )
+
+
 class GatewayFull(ResourceExhausted):
     """As many sessions are held as are taken."""
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from pydantic import Field
 
-from chassis.settings import RoomSettings, room_config
+from chassis.settings import RoomSettings, SecretFileUnusable, read_secret, room_config
+
+_SECRET = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class Settings(RoomSettings):
@@ -33,3 +38,21 @@ class Settings(RoomSettings):
     channels_per_session: int = Field(
         default=256, ge=1, le=16384, description="Most channels that one session may have open."
     )
+    seal_secret_file: Path | None = Field(
+        default=None,
+        description="File with the secret that clients seal offers with, 64 hexadecimal digits;"
+        " without it sealed offers are refused.",
+    )
+
+    def seal_secret(self) -> bytes:
+        """Read the secret of seals, or return nothing when no file is set.
+
+        Raises SecretFileUnusable.
+        """
+        variable = "FAIRLEAD_RELAY_SEAL_SECRET_FILE"
+        if self.seal_secret_file is None:
+            return b""
+        text = read_secret(self.seal_secret_file, variable)
+        if not _SECRET.fullmatch(text):
+            raise SecretFileUnusable(variable)
+        return bytes.fromhex(text)

@@ -33,6 +33,7 @@ from relay_gateway.session import (
     GatewayDraining,
     RestartUnsupported,
     SdpInvalid,
+    SealRefused,
     WantedSession,
 )
 
@@ -74,20 +75,24 @@ class WebrtcAssociation:
         return len(self._tasks)
 
     async def negotiate(self, offer: str) -> None:
-        """Answer the first offer; raises SdpInvalid. When it fails or is cancelled, close()."""
-        try:
-            self.answer = await self._connection.answer(offer)
-        except DescriptionInvalid as error:
-            raise SdpInvalid(_CAUSE) from error
+        """Answer the first offer; raises SdpInvalid, SealRefused. When it fails or is cancelled,
+        close().
+        """
+        self.answer = await self._answer(offer)
 
     async def restart(self, offer: str) -> str:
-        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported."""
+        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported, SealRefused."""
+        return await self._answer(offer)
+
+    async def _answer(self, offer: str) -> str:
         try:
             return await self._connection.answer(offer)
         except DescriptionInvalid as error:
             raise SdpInvalid(_CAUSE) from error
         except CoreLacks as error:
             raise RestartUnsupported from error
+        except CoreError as error:
+            raise SealRefused(error.message) from error
 
     async def add_candidate(self, candidate: str) -> None:
         """Take a candidate of the client, unless only multicast DNS can resolve it."""

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chassis.errors import FailedPrecondition
-from fairlead_tunnel.peer_connection import CoreLacks, IcePolicy, IceServer, PeerCore, PeerPlan
+from fairlead_tunnel.peer_connection import (
+    CoreLacks,
+    IcePolicy,
+    IceServer,
+    PeerConnection,
+    PeerCore,
+    PeerPlan,
+)
 from relay_gateway.happening import Happening
-from relay_gateway.offers import usable_offer
+from relay_gateway.offers import is_sealed, usable_offer
 from relay_gateway.ports import Association, ChannelOpening
-from relay_gateway.session import ModeUnsupported, WantedSession
+from relay_gateway.session import ModeUnsupported, SealRefused, WantedSession
 from relay_gateway.webrtc_association import WebrtcAssociation
 
 
@@ -28,11 +35,17 @@ class WebrtcCarrier:
     """Makes associations."""
 
     def __init__(
-        self, *, core: PeerCore, opener: ChannelOpening, channels_per_session: int
+        self,
+        *,
+        core: PeerCore,
+        opener: ChannelOpening,
+        channels_per_session: int,
+        seal_secret: bytes = b"",
     ) -> None:
         self._core = core
         self._opener = opener
         self._channels_per_session = channels_per_session
+        self._seal_secret = seal_secret
         self._draining = False
 
     def drain(self) -> None:
@@ -54,13 +67,13 @@ class WebrtcCarrier:
     async def answer(
         self, wanted: WantedSession, take: Callable[[Happening], None]
     ) -> WebrtcAssociation:
-        """Answer an offer; raises SdpInvalid, ModeUnsupported. Cancelling leaves nothing behind."""
-        offer = usable_offer(wanted.offer)
+        """Answer an offer, sealed as the offer is.
+
+        Raises SdpInvalid, ModeUnsupported, SealRefused. Cancelling leaves nothing behind.
+        """
+        offer = wanted.offer if is_sealed(wanted.offer) else usable_offer(wanted.offer)
         await self.load()
-        try:
-            connection = self._core.connect(_plan(wanted))
-        except CoreLacks as error:
-            raise ModeUnsupported(error.message) from error
+        connection = self._connect(wanted)
         association = WebrtcAssociation(
             connection=connection,
             can_restart=wanted.trickles,
@@ -78,8 +91,28 @@ class WebrtcCarrier:
         return association
 
     async def restart(self, association: Association, wanted: WantedSession) -> str:
-        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported."""
-        return await association.restart(usable_offer(wanted.offer))
+        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported, SealRefused."""
+        offer = wanted.offer if is_sealed(wanted.offer) else usable_offer(wanted.offer)
+        return await association.restart(offer)
+
+    def _connect(self, wanted: WantedSession) -> PeerConnection:
+        if is_sealed(wanted.offer) and not self._seal_secret:
+            raise SealRefused("The offer is sealed, and this gateway has no secret to open it.")
+        try:
+            connection = self._core.connect(_plan(wanted))
+        except CoreLacks as error:
+            raise ModeUnsupported(error.message) from error
+        if not is_sealed(wanted.offer):
+            return connection
+        # `cryptography` is only there where something is sealed.
+        from fairlead_tunnel.sealed_connection import SealedConnection
+
+        return SealedConnection(
+            connection=connection,
+            secret=self._seal_secret,
+            session=wanted.session_id,
+            checked=usable_offer,
+        )
 
 
 def _plan(wanted: WantedSession) -> PeerPlan:

@@ -98,6 +98,7 @@ async def build(
                 opener=Opener(line=line, workers=workers), tracer_provider=provider
             ),
             channels_per_session=settings.channels_per_session,
+            seal_secret=settings.seal_secret(),
         )
         switchboard = Switchboard(
             carrier=TracedCarrier(carrier=carrier, tracer_provider=provider),

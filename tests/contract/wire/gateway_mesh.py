@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
 
@@ -39,16 +40,20 @@ async def mesh(
     sessions: int = 256,
     channels_per_session: int = 256,
     core: PeerCore | None = None,
+    seal_secret: bytes = b"",
 ) -> AsyncIterator[Mesh]:
     """Start everything; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/signalling.sock"
+        secret_file = Path(folder) / "seal"
+        secret_file.write_text(seal_secret.hex())
         chosen = Settings(
             signalling=address,
             http_bind="127.0.0.1:0",
             workers_bind=f"unix:{folder}/relay.sock",
             sessions=sessions,
             channels_per_session=channels_per_session,
+            seal_secret_file=secret_file if seal_secret else None,
         )
         async with (
             open_servers(content) as servers,
