@@ -47,6 +47,7 @@ _SANDBOX = """Make, look at, hold and give back sandboxes.
 A sandbox is an isolated place to execute in, with a lease of its own, which needs no
 launch. It is named by its id, or the beginning of it; `fairlead exec`, `shell` and `cp`
 work in it."""
+_SESSION = """Look at sessions: the connections that `forward` goes through."""
 _AGENT = """Show the background process that makes launches fast.
 
 It starts with the first launch, keeps a connection to the front door warm, and ends
@@ -141,8 +142,12 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     agent.add_argument("--stop", action="store_true", help="End it.")
     for parsed in verbs.choices.values():
         _output_option(parsed)
-    _workspace_verbs(verbs, with_verbs=verb == "workspace")
-    _sandbox_verbs(verbs, with_verbs=verb == "sandbox")
+    for group, about, add_verbs in (
+        ("workspace", _WORKSPACE, _workspace_verbs),
+        ("sandbox", _SANDBOX, _sandbox_verbs),
+        ("session", _SESSION, _session_verbs),
+    ):
+        _group_verbs(verbs, group, about, add_verbs, with_verbs=verb == group)
     return parser
 
 
@@ -157,36 +162,44 @@ def _output_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _workspace_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: bool) -> None:
+AddVerb = Callable[[str, Run, str, str], argparse.ArgumentParser]
+
+
+def _group_verbs(
+    verbs: argparse._SubParsersAction[_Parser],
+    group: str,
+    about: str,
+    add_verbs: Callable[[AddVerb], None],
+    *,
+    with_verbs: bool,
+) -> None:
+    """Add a verb that has others below it; those only `with_verbs`."""
     if not with_verbs:
-        verbs.add_parser("workspace", help=_WORKSPACE.splitlines()[0])
+        verbs.add_parser(group, help=about.splitlines()[0])
         return
+    parser = _verb(verbs, group, _group, about, "VERB ...")
+    below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
+    add_verbs(lambda name, run, about, usage: _verb(below, name, run, about, usage, f"{group} "))
+    for parsed in below.choices.values():
+        _output_option(parsed)
+
+
+def _workspace_verbs(add: AddVerb) -> None:
     from fairlead_sdk.cli.workspace_verbs import add_workspace_verbs
 
-    parser = _verb(verbs, "workspace", _group, _WORKSPACE, "VERB ...")
-    below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
-    add_workspace_verbs(
-        lambda name, run, about, usage: _verb(below, name, run, about, usage, "workspace "),
-        lease=lease,
-        name=name,
-    )
-    for parsed in below.choices.values():
-        _output_option(parsed)
+    add_workspace_verbs(add, lease=lease, name=name)
 
 
-def _sandbox_verbs(verbs: argparse._SubParsersAction[_Parser], *, with_verbs: bool) -> None:
-    if not with_verbs:
-        verbs.add_parser("sandbox", help=_SANDBOX.splitlines()[0])
-        return
+def _sandbox_verbs(add: AddVerb) -> None:
     from fairlead_sdk.cli.sandbox_verbs import add_sandbox_verbs
 
-    parser = _verb(verbs, "sandbox", _group, _SANDBOX, "VERB ...")
-    below = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
-    add_sandbox_verbs(
-        lambda name, run, about, usage: _verb(below, name, run, about, usage, "sandbox ")
-    )
-    for parsed in below.choices.values():
-        _output_option(parsed)
+    add_sandbox_verbs(add)
+
+
+def _session_verbs(add: AddVerb) -> None:
+    from fairlead_sdk.cli.session_verbs import add_session_verbs
+
+    add_session_verbs(add)
 
 
 def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | None = None) -> int:

@@ -27,10 +27,12 @@ VERBS = [
     "agent",
     "workspace",
     "sandbox",
+    "session",
 ]
 SANDBOX_VERBS = ["create", "ls", "show", "network", "renew", "rm"]
 WORKSPACE_VERBS = ["create", "ls", "show", "fork", "rename", "renew", "rm"]
-GROUPS = {"workspace": WORKSPACE_VERBS, "sandbox": SANDBOX_VERBS}
+SESSION_VERBS = ["diagnose"]
+GROUPS = {"workspace": WORKSPACE_VERBS, "sandbox": SANDBOX_VERBS, "session": SESSION_VERBS}
 NAMES = ["", *VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
 
 
