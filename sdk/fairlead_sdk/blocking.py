@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead_sdk.blocking_commands import Commands
 from fairlead_sdk.blocking_sandboxes import Sandboxes
+from fairlead_sdk.blocking_sessions import Sessions
 from fairlead_sdk.blocking_workspaces import Workspaces
 from fairlead_sdk.events import LaunchEvent
 from fairlead_sdk.fairlead import AsyncFairlead, AsyncLaunch
@@ -147,6 +148,7 @@ class Fairlead:
         self.launches = Launches(loop=self._loop, launches=self._fairlead.launches)
         self.workspaces = Workspaces(loop=self._loop, workspaces=self._fairlead.workspaces)
         self.sandboxes = Sandboxes(loop=self._loop, sandboxes=self._fairlead.sandboxes)
+        self.sessions = Sessions(loop=self._loop, sessions=self._fairlead.sessions)
         return self
 
     def __exit__(

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.pulse import Pulse
@@ -40,6 +41,9 @@ from fairlead_tunnel.peer_connection import (
     StateChanged,
 )
 from fairlead_tunnel.pump import Pump
+
+if TYPE_CHECKING:
+    from fairlead_sdk.forwarding import LocalPort
 
 _SETTLED = (NegotiationState.ANSWERED, NegotiationState.CONNECTED)
 
@@ -150,6 +154,19 @@ class AsyncSession:
         """
         channel = self._connection.open_channel(label_of(port), PROTOCOL)
         return Pump(port=channel, side=Side.OPENER)
+
+    @asynccontextmanager
+    async def forward(self, *, remote_port: int, local_port: int = 0) -> AsyncIterator[LocalPort]:
+        """Lead a local port (0: a free one) to a port inside the sandbox; restarts do not cut what
+        goes through it.
+        """
+        from fairlead_sdk.forwarding import Forwarder
+
+        forwarder = Forwarder(session=self)
+        try:
+            yield await forwarder.listen(remote_port, local_port)
+        finally:
+            await forwarder.close()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -12,13 +12,16 @@ from fairlead_sdk.blocking import Fairlead, Launch, Launches
 from fairlead_sdk.blocking_commands import Commands, RunningCommand
 from fairlead_sdk.blocking_files import Files
 from fairlead_sdk.blocking_sandboxes import Sandbox, Sandboxes
+from fairlead_sdk.blocking_sessions import Session, Sessions
 from fairlead_sdk.blocking_terminals import Pty, PtyTerminal
 from fairlead_sdk.blocking_workspaces import Workspaces
 from fairlead_sdk.commands import AsyncCommands, AsyncRunningCommand
 from fairlead_sdk.fairlead import AsyncFairlead, AsyncLaunch
 from fairlead_sdk.files import AsyncFiles
 from fairlead_sdk.launches import AsyncLaunches
+from fairlead_sdk.peer_session import AsyncSession
 from fairlead_sdk.sandboxes import AsyncSandbox, AsyncSandboxes
+from fairlead_sdk.sessions import AsyncSessions
 from fairlead_sdk.terminals import AsyncPty, AsyncTerminal
 from fairlead_sdk.workspaces import AsyncWorkspaces
 
@@ -26,6 +29,16 @@ from fairlead_sdk.workspaces import AsyncWorkspaces
 # of which the blocking one gives the output.
 _ASYNC_ONLY = {
     "AsyncLaunches": {"describe", "start", "trace", "withdraw"},
+    # What a session is made of, below `open`.
+    "AsyncSession": {"open_channel", "running", "wait_connected"},
+    "AsyncSessions": {
+        "add_candidates",
+        "close_session",
+        "open_session",
+        "restart_session",
+        "send_offer",
+        "watch_session",
+    },
     "AsyncTerminal": {"attach", "events"},
     "AsyncWorkspaces": {"materialize"},
 }
@@ -55,6 +68,8 @@ def calls_of(client: type) -> dict[str, dict[str, inspect.Parameter]]:
         (AsyncTerminal, PtyTerminal),
         (AsyncSandbox, Sandbox),
         (AsyncSandboxes, Sandboxes),
+        (AsyncSession, Session),
+        (AsyncSessions, Sessions),
         (AsyncWorkspaces, Workspaces),
     ],
 )
