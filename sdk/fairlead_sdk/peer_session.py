@@ -173,7 +173,13 @@ class AsyncSession:
         """Negotiate during the block; at its end only the connection is left to be closed."""
         tasks = [
             asyncio.create_task(work)
-            for work in (self._take_steps(), self._send(), self._watch(), self._mend())
+            for work in (
+                self._take_steps(),
+                self._send(),
+                self._watch(),
+                self._mend(),
+                self._let_go(),
+            )
         ]
         for task in tasks:
             task.add_done_callback(self._take_end)
@@ -239,6 +245,11 @@ class AsyncSession:
                 log.info("session's path given up", extra={"session_id": self.session_id})
                 self._fail(ConnectionFailed())
                 return
+
+    async def _let_go(self) -> None:
+        """End the connection with the session, so that no channel waits for what never comes."""
+        await self._pulse.until(lambda: self._is_lost)
+        await self._connection.close()
 
     async def _come_back(self) -> None:
         """Wait for the path for as long as one round may take."""

@@ -228,6 +228,21 @@ async def test_a_peer_that_is_closed_without_notice_ends_session_and_connections
         writer.close()
 
 
+async def test_a_path_that_is_given_up_resets_what_went_through_it() -> None:
+    async with pair() as it:
+        reader, writer = await connect(it.echo)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        it.mesh.sessions.failures["restart_session"] = [
+            FairleadError("Gone.", reason="session_closed")
+        ]
+        it.client_end.lose_path()
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        assert it.session.is_lost
+        writer.close()
+
+
 async def test_a_session_that_is_closed_from_outside_says_why() -> None:
     async with pair() as it:
         (session_id,) = it.mesh.signalling.wanted
