@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fairlead_sdk.blocking import Fairlead, Launch
     from fairlead_sdk.blocking_commands import RunningCommand
     from fairlead_sdk.blocking_sandboxes import Sandbox
+    from fairlead_sdk.blocking_sessions import Session
     from fairlead_sdk.blocking_terminals import PtyTerminal
     from fairlead_sdk.commands import AsyncRunningCommand, CommandResult
     from fairlead_sdk.errors import (
@@ -77,9 +78,11 @@ if TYPE_CHECKING:
     from fairlead_sdk.fairlead import AsyncFairlead, AsyncLaunch
     from fairlead_sdk.file_records import FileEvent, FileRecord, TreeCopied
     from fairlead_sdk.network_records import NetworkDecision, NetworkRecord
+    from fairlead_sdk.peer_session import AsyncSession
     from fairlead_sdk.records import Exit, LaunchRecord, OutputGap, Span, Trace
     from fairlead_sdk.sandbox_records import SandboxRecord, Wall
     from fairlead_sdk.sandboxes import AsyncSandbox
+    from fairlead_sdk.session_records import SessionClosed, SessionRecord
     from fairlead_sdk.ssh_blocking import SshHost
     from fairlead_sdk.ssh_host import AsyncSshHost
     from fairlead_sdk.terminals import AsyncTerminal
@@ -91,6 +94,7 @@ __all__ = [
     "AsyncLaunch",
     "AsyncRunningCommand",
     "AsyncSandbox",
+    "AsyncSession",
     "AsyncSshHost",
     "AsyncTerminal",
     "BatchOutcome",
@@ -154,6 +158,9 @@ __all__ = [
     "SandboxNotFound",
     "SandboxRecord",
     "SandboxReleased",
+    "Session",
+    "SessionClosed",
+    "SessionRecord",
     "Span",
     "SshHost",
     "StoreLocked",
@@ -178,6 +185,7 @@ _MODULES = {
     "AsyncLaunch": "fairlead",
     "AsyncRunningCommand": "commands",
     "AsyncSandbox": "sandboxes",
+    "AsyncSession": "peer_session",
     "AsyncSshHost": "ssh_host",
     "AsyncTerminal": "terminals",
     "BatchOutcome": "batch",
@@ -201,6 +209,9 @@ _MODULES = {
     "RunningCommand": "blocking_commands",
     "Sandbox": "blocking_sandboxes",
     "SandboxRecord": "sandbox_records",
+    "Session": "blocking_sessions",
+    "SessionClosed": "session_records",
+    "SessionRecord": "session_records",
     "Span": "records",
     "SshHost": "ssh_blocking",
     "Trace": "records",

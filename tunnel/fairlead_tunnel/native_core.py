@@ -25,6 +25,8 @@ from fairlead_tunnel.peer_connection import (
 
 HIGH_WATER: Final = 256 * 1024
 """Most bytes that one channel queues; the core says that there is room at half of that."""
+SILENCE_SECONDS: Final = 30.0
+"""How long consent lasts (RFC 7675, section 5.1)."""
 CLOSE_SECONDS: Final = 5.0
 GATHER_SECONDS: Final = 5.0
 
@@ -111,7 +113,7 @@ class NativeLibrary(Protocol):
     NegotiationRefused: type[Exception]
     ConnectionOver: type[Exception]
 
-    def Engine(self) -> NativeEngine: ...
+    def Engine(self, *, silence: float) -> NativeEngine: ...
 
 
 class NativeCore:
@@ -121,7 +123,11 @@ class NativeCore:
     can_trickle = True
     can_relay = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, silence: float = SILENCE_SECONDS) -> None:
+        """Make it; a peer that is not heard for half of `silence` seconds is disconnected, one that
+        is not heard for all of them has failed.
+        """
+        self._silence = silence
         self._library: NativeLibrary | None = None
         self._engine: NativeEngine | None = None
         self._connections = 0
@@ -137,7 +143,7 @@ class NativeCore:
         if self._library is None:
             raise RuntimeError("load comes first")
         if self._engine is None:
-            self._engine = self._library.Engine()
+            self._engine = self._library.Engine(silence=self._silence)
         self._connections += 1
         return NativeConnection(
             library=self._library,

@@ -1,4 +1,4 @@
-"""`python -m tests.contract.wire.channel_peer FOLDER`: all but the gateway, for one exchange.
+"""`python -m tests.contract.wire.channel_peer FOLDER [WIRE]`: all but the gateway, for an exchange.
 
 Signalling is a Unix socket in FOLDER, and so is the gateway's address for workers: a gateway in
 another network namespace finds them, and only the association crosses the network. Prints what it
@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable
 
 from fairlead.gateway.v1 import gateway_pb2 as pb
-from fairlead_sdk.forwarding import forward
+from fairlead_sdk.forwarding import forward, open_tunnel
+from fairlead_tunnel.native_core import NativeCore
 from tests.fakes.port_worker import open_servers, open_worker
 from tests.fakes.scripted_sessions import ScriptedSessions
 from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
@@ -47,7 +48,31 @@ async def exchange(signalling: ScriptedSignalling, port: int) -> dict[str, objec
     }
 
 
-async def main(folder: str) -> None:
+async def interrupted(signalling: ScriptedSignalling, port: int, wire: str) -> dict[str, object]:
+    """Exchange over a wire that is down until the client has noticed."""
+    content = os.urandom(500_000)
+    core = NativeCore(silence=4.0)
+    async with open_tunnel(ScriptedSessions(signalling), "lch_test", core=core) as tunnel:
+        local = await tunnel.listen(port)
+        reader, writer = await asyncio.open_connection(local.host, local.port)
+        writer.write(content[:250_000])
+        echoed = await reader.readexactly(250_000)
+        await set_wire(wire, "down")
+        writer.write(content[250_000:])
+        writer.write_eof()
+        await tunnel._session._pulse.until(lambda: not tunnel._session.is_connected)
+        await set_wire(wire, "up")
+        echoed += await reader.read()
+        writer.close()
+        return {"whole": echoed == content, "restarted": tunnel._session.round > 1}
+
+
+async def set_wire(wire: str, state: str) -> None:
+    done = await asyncio.create_subprocess_exec("ip", "link", "set", wire, state)
+    assert await done.wait() == 0
+
+
+async def main(folder: str, wire: str = "") -> None:
     async with (
         asyncio.timeout(SECONDS),
         open_servers() as servers,
@@ -55,8 +80,12 @@ async def main(folder: str) -> None:
         serve_signalling(worker, f"unix:{folder}/signalling.sock") as signalling,
     ):
         await signalling.until(lambda: signalling.is_connected, SECONDS)
-        sys.stdout.write(json.dumps(await exchange(signalling, servers.echo)) + "\n")
+        if wire:
+            seen = await interrupted(signalling, servers.echo, wire)
+        else:
+            seen = await exchange(signalling, servers.echo)
+        sys.stdout.write(json.dumps(seen) + "\n")
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(*sys.argv[1:]))

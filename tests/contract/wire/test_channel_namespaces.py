@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
@@ -49,15 +50,18 @@ def namespaces(count: int) -> Iterator[list[str]]:
             ip("netns", "delete", name)
 
 
-class Seen(TypedDict):
-    """Whether the content came back whole, and the addresses in offer and answer."""
+class Seen(TypedDict, total=False):
+    """Whether the content came back whole, the addresses in offer and answer, and whether there was
+    a restart.
+    """
 
     whole: bool
+    restarted: bool
     offered: list[str]
     answered: list[str]
 
 
-def exchanged(gateway_in: str, client_in: str) -> Seen:
+def exchanged(gateway_in: str, client_in: str, *, wire: str = "") -> Seen:
     """Run a gateway in one namespace and the rest in another; return what the client saw."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {
@@ -75,7 +79,7 @@ def exchanged(gateway_in: str, client_in: str) -> Seen:
             stderr=subprocess.DEVNULL,
         )
         try:
-            peer = (sys.executable, "-m", "tests.contract.wire.channel_peer", folder)
+            peer = (sys.executable, "-m", "tests.contract.wire.channel_peer", folder, wire)
             done = subprocess.run(
                 (*enter, client_in, *peer),
                 env=environment,
@@ -100,12 +104,26 @@ def test_a_machine_with_loopback_only() -> None:
     assert seen["offered"] == seen["answered"]
 
 
-def test_two_machines_on_one_network() -> None:
+@contextmanager
+def two_machines() -> Iterator[tuple[str, str, str]]:
+    """Give two namespaces and the device by which both are joined."""
     with namespaces(2) as (here, there):
         wire = f"fl{secrets.token_hex(4)}"
         ip("-n", here, "link", "add", wire, "type", "veth", "peer", "name", wire, "netns", there)
         for name, address in ((here, "198.51.100.1/24"), (there, "198.51.100.2/24")):
             ip("-n", name, "address", "add", address, "dev", wire)
             ip("-n", name, "link", "set", wire, "up")
+        yield here, there, wire
+
+
+def test_two_machines_on_one_network() -> None:
+    with two_machines() as (here, there, _):
         seen = exchanged(gateway_in=here, client_in=there)
     assert seen == {"whole": True, "offered": ["198.51.100.2"], "answered": ["198.51.100.1"]}
+
+
+@pytest.mark.skipif(find_spec("fairlead_native") is None, reason="only the native core restarts")
+def test_a_network_that_is_away_for_a_while_harms_no_byte() -> None:
+    with two_machines() as (here, there, wire):
+        seen = exchanged(gateway_in=here, client_in=there, wire=wire)
+    assert seen == {"whole": True, "restarted": True}
