@@ -22,12 +22,11 @@ _BEGINNINGS = frozenset(
 )
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES = 128 * 1024 * 1024
-TERMINAL_PROTOCOL = "fairlead.terminal.v1"
-"""The subprotocol of terminals. A browser, which cannot send headers with a WebSocket, offers its
-key as a further one that begins with `_KEY_PROTOCOL`; it is never answered.
+_KEY_PROTOCOL = "fairlead.key."
+"""A browser, which cannot send headers with a WebSocket, offers beside the route's subprotocol one
+that begins so and goes on with its key; it is never answered.
 """
 
-_KEY_PROTOCOL = "fairlead.key."
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

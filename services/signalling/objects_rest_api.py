@@ -14,7 +14,7 @@ from pydantic import Field
 from signalling.caller import current_tenant
 from signalling.object import ObjectsEnded, ObjectsFrame, ObjectsFrameInvalid, ObjectsOpened
 from signalling.rest_types import Body
-from signalling.socket_talks import conversed, opening, received, say
+from signalling.socket_talks import conversed, opening, received, say, welcome
 
 OBJECTS_PROTOCOL = "fairlead.objects.v1"
 
@@ -42,8 +42,7 @@ def objects_router(objects: Objects) -> APIRouter:
     @router.websocket("/sandboxes/{sandbox_id}/objects")
     async def attach_objects(sandbox_id: str, socket: WebSocket) -> None:
         """Have a Python in a sandbox hold objects, and exchange bytes with it."""
-        asked = socket.scope.get("subprotocols", [])
-        await socket.accept(OBJECTS_PROTOCOL if OBJECTS_PROTOCOL in asked else None)
+        await welcome(socket, OBJECTS_PROTOCOL)
         await conversed(socket, _converse(socket, objects, sandbox_id))
 
     return router

@@ -26,6 +26,14 @@ Fault = Callable[[str], FairleadError]
 """Makes the error of a message that is wrong, of a sentence that says how."""
 
 
+async def welcome(socket: WebSocket, protocol: str) -> None:
+    """Accept a socket of `protocol`, and name that where the client offers it: a browser, whose key
+    travels as one more subprotocol, takes no WebSocket that answers none of those it offered.
+    """
+    offered = socket.scope.get("subprotocols", [])
+    await socket.accept(protocol if protocol in offered else None)
+
+
 async def conversed(socket: WebSocket, conversation: Coroutine[None, None, None]) -> None:
     """Hold a conversation over an accepted socket, and close that."""
     with contextlib.suppress(WebSocketDisconnect):

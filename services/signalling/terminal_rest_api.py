@@ -10,13 +10,12 @@ import json
 import struct
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from fastapi import APIRouter, WebSocket, WebSocketDisconnect
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from signalling.caller import current_tenant
-from signalling.edge_rest_api import TERMINAL_PROTOCOL
 from signalling.execution import Execution, OutputRecord, TerminalSize
 from signalling.executions_rest_api import output_line
 from signalling.launch_json import execution_json
@@ -24,7 +23,7 @@ from signalling.problems import problem_documents
 from signalling.rest_bodies import ExecutionAnswer, TerminalBody
 from signalling.rest_parameters import IdempotencyKey
 from signalling.rest_types import Body
-from signalling.socket_talks import checked, control, conversed, opening, received, say
+from signalling.socket_talks import checked, control, conversed, opening, received, say, welcome
 from signalling.terminal import (
     TerminalAccepted,
     TerminalFrame,
@@ -36,11 +35,9 @@ from signalling.terminal import (
     Typed,
 )
 
-_OPEN_SECONDS = 10.0
-_POSITION = struct.Struct(">Q")
-_OBJECT = TypeAdapter(dict[str, object])
+TERMINAL_PROTOCOL = "fairlead.terminal.v1"
 
-Model = TypeVar("Model", bound=Body)
+_POSITION = struct.Struct(">Q")
 
 
 class Terminals(Protocol):
@@ -77,8 +74,7 @@ def terminal_router(terminals: Terminals) -> APIRouter:
     @router.websocket("/executions/{execution_id}/terminal")
     async def attach_terminal(execution_id: str, socket: WebSocket) -> None:
         """Type into the terminal of an execution and see what it shows."""
-        asked = socket.scope.get("subprotocols", [])
-        await socket.accept(TERMINAL_PROTOCOL if TERMINAL_PROTOCOL in asked else None)
+        await welcome(socket, TERMINAL_PROTOCOL)
         await conversed(socket, _converse(socket, terminals, execution_id))
 
     return router

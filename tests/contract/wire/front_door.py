@@ -40,6 +40,7 @@ class Door:
     """The application with everything behind it."""
 
     app: ASGIApp
+    parts: RestParts
     key: str
     other_key: str
     launches: FakeLaunches
@@ -110,6 +111,7 @@ def make_door(
             streams=streams,
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         ),
+        parts=parts,
         key=keys.add("default"),
         other_key=keys.add("other"),
         launches=launches,
