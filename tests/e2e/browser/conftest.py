@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from tests.e2e.browser.in_page import STEP_MILLISECONDS
+from tests.e2e.browser.inside import Inside, servers
 from tests.e2e.running_stack import RunningStack
 
 FILES = Path(__file__).parent
@@ -63,6 +64,13 @@ def page(browser: Browser, stack: RunningStack) -> Iterator[Page]:
     finally:
         context.close()
     assert faults == []
+
+
+@pytest.fixture(scope="module")
+def inside(stack: RunningStack) -> Iterator[Inside]:
+    """Servers in a sandbox."""
+    with servers(stack) as started:
+        yield started
 
 
 def _has_an_address() -> bool:

@@ -1,10 +1,23 @@
 /** What the test page can be asked to do; each step is shown as a line. */
 
-import { FrontDoor, Session } from "./session.js";
 import { ByteStream } from "./byte_stream.js";
+import { CandidateOutbox } from "./candidate_outbox.js";
+import { FakeMesh } from "./fake_mesh.js";
+import { FrontDoor } from "./front_door.js";
+import { Session } from "./session.js";
 
 const CHUNK = 65536;
-const NAMES = { FrontDoor, Session, ByteStream, show, echo, content, readAll, digest };
+const NAMES = {
+  ByteStream,
+  CandidateOutbox,
+  FakeMesh,
+  FrontDoor,
+  Session,
+  content,
+  digest,
+  echo,
+  show,
+};
 
 /**
  * Show a line.
@@ -20,7 +33,7 @@ function show(text) {
  * Send bytes to a port and return what comes back until its end.
  * @param {Session} session
  * @param {number} port
- * @param {Uint8Array} bytes
+ * @param {Uint8Array<ArrayBuffer>} bytes
  */
 async function echo(session, port, bytes) {
   const stream = session.connect(port);
@@ -46,7 +59,7 @@ async function readAll(readable) {
 
 /**
  * SHA-256, in hexadecimal digits.
- * @param {Uint8Array} bytes
+ * @param {Uint8Array<ArrayBuffer>} bytes
  */
 async function digest(bytes) {
   return new Uint8Array(await crypto.subtle.digest("SHA-256", bytes)).toHex();
