@@ -10,7 +10,7 @@ DEV := .venv/dev.stamp
 LOCKED := uv.lock pyproject.toml membrane/pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml walls/pyproject.toml
 COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,FAIRLEAD_SYSTEMPATHS=no-new-privileges docker-compose)
 STATE = $(or $(FAIRLEAD_STATE),.fairlead)
-CODE := services membrane sdk tunnel walls tests scripts loadtests benchmarks
+CODE := services membrane native/fairlead_native sdk tunnel walls tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
 SPREAD := -n logical --maxprocesses 4 --dist loadfile
 
@@ -23,7 +23,7 @@ TIME ?= 30s
 export CMD
 
 .PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e fmt fmt-check lint \
-	types layers proto proto-check settings load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
+	types layers proto proto-check settings native native-check load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ proto: $(DEV) ## Generate proto/gen from the .proto files
 settings: $(DEV) ## Write what is derived from the code: the settings table, the worker's seccomp profile
 	$(PY) -m scripts.settings_table
 	$(PY) -m scripts.container_calls
+native: $(DEV) ## Build the native core with cargo and install it into .venv
+	PYTHON=$(CURDIR)/$(PY) sh scripts/native.sh build
+native-check: $(DEV) ## Format, lint and test the native core
+	PYTHON=$(CURDIR)/$(PY) sh scripts/native.sh check
 proto-check: $(DEV) ## Lint the .proto files; generated is committed; nothing breaks
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.check_proto
 

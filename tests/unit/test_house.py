@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CODE_FOLDERS = (
-    "services", "membrane", "sdk", "tunnel", "walls", "scripts", "tests", "benchmarks", "loadtests",
+    "services", "membrane", "native/fairlead_native", "sdk", "tunnel", "walls", "scripts", "tests",
+    "benchmarks", "loadtests",
 )  # fmt: skip
 OWN_NAMES = tuple(folder for folder in CODE_FOLDERS if folder != "tests")
 ROOMS = ("signalling", "relay_gateway", "workspace_provisioner", "sandbox_worker")
