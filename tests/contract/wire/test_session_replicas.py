@@ -18,12 +18,11 @@ from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.session.v1 import session_pb2 as pb
 from tests.contract.wire.session_replica import Replica, open_replica
 from tests.contract.wire.test_rest_requests import assert_problem
-from tests.contract.wire.test_sessions_api import GATEWAY, ScriptedGateway, reason_of
+from tests.contract.wire.test_sessions_api import ScriptedGateway, reason_of
 from tests.contract.wire.test_terminal_socket import Served, connected
 from tests.eventually import eventually
 from tests.fakes.sessions import (
     ANSWER,
-    MEETING,
     OFFER,
     FakeReachedLaunches,
     candidate,
@@ -59,14 +58,7 @@ async def replicas(
 
 
 async def hello(gate: ScriptedGateway, *held: str) -> gateway.Welcome:
-    introduction = gateway.Hello(
-        gateway_id=GATEWAY,
-        session_ids=held,
-        workers_address=MEETING.address,
-        can_trickle=True,
-    )
-    await gate.say(gateway.SynchronizeRequest(hello=introduction))
-    return (await gate.next()).welcome
+    return await gate.hello(*held, can_trickle=True)
 
 
 async def find(gate: ScriptedGateway, session_id: str, *texts: str, first: int = 0) -> None:

@@ -41,6 +41,7 @@ from tests.fakes.sessions import (
     FakeReachedLaunches,
     FakeSessionStore,
     bare_launch,
+    candidate,
     held_launch,
 )
 
@@ -66,9 +67,15 @@ class ScriptedGateway:
         assert isinstance(response, gateway.SynchronizeResponse), "the stream has ended"
         return response
 
-    async def hello(self, *held: str, capacity: int = 0) -> gateway.Welcome:
+    async def hello(
+        self, *held: str, capacity: int = 0, can_trickle: bool = False
+    ) -> gateway.Welcome:
         hello = gateway.Hello(
-            gateway_id=GATEWAY, session_ids=held, capacity=capacity, workers_address=MEETING.address
+            gateway_id=GATEWAY,
+            session_ids=held,
+            capacity=capacity,
+            workers_address=MEETING.address,
+            can_trickle=can_trickle,
         )
         await self.say(gateway.SynchronizeRequest(hello=hello))
         return (await self.next()).welcome
@@ -259,6 +266,32 @@ async def test_the_gateways_work_belongs_to_the_callers_trace(desk: Desk) -> Non
     span = f"{negotiation.trace_id:032x}-{negotiation.span_id:016x}"
     assert wanted.traceparent.startswith(f"00-{span}-")
     assert f"{channel.trace_id:032x}" == "a" * 32
+
+
+async def test_every_step_belongs_to_the_trace_of_the_offer(desk: Desk) -> None:
+    async with desk.gateway() as gate:
+        await gate.hello(can_trickle=True)
+        opening = pb.OpenSessionRequest(launch_id=HELD.launch_id, mode=pb.SESSION_MODE_TRICKLE)
+        opened = await desk.sessions.OpenSession(opening, metadata=desk.metadata())
+        session_id = opened.session.session_id
+        offer = desk.offer(session_id)
+        await gate.next()
+        await gate.answer(session_id)
+        await offer
+        adding = pb.AddCandidatesRequest(session_id=session_id, candidates=[candidate(1)])
+        await desk.sessions.AddCandidates(adding, metadata=desk.metadata())
+        restarting = pb.RestartSessionRequest(session_id=session_id)
+        await desk.sessions.RestartSession(restarting, metadata=desk.metadata())
+        watching = desk.sessions.WatchSession(
+            pb.WatchSessionRequest(session_id=session_id), metadata=desk.metadata()
+        )
+        assert (await anext(aiter(watching))).WhichOneof("event") == "subscribed"
+    spans = {span.name: span for span in desk.spans.get_finished_spans()}
+    assert "session.open" in spans
+    steps = ("session.offer", "candidates.flush", "session.restart", "session.watch")
+    contexts = [spans[name].context for name in steps]
+    assert len({context.trace_id for context in contexts if context is not None}) == 1
+    assert (spans["candidates.flush"].attributes or {})["fairlead.session.candidates"] == 1
 
 
 @pytest.mark.parametrize(
