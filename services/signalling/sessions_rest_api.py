@@ -29,7 +29,9 @@ from signalling.session import Session, SessionMode
 from signalling.session_event import SessionState
 from signalling.session_json import watched_line
 from signalling.session_ports import Sessions, Watched
-from signalling.socket_talks import conversed, received
+from signalling.socket_talks import conversed, received, welcome
+
+SESSION_PROTOCOL = "fairlead.session.v1"
 
 
 class _SessionName(StringConvertor):
@@ -292,7 +294,7 @@ def session_watch_router(sessions: Sessions) -> APIRouter:
     @router.websocket("/{session_id:session}/watch")
     async def watch_session(session_id: str, socket: WebSocket, cursor: Cursor = None) -> None:
         """Send what happens to a session; the first message is `subscribed`."""
-        await socket.accept()
+        await welcome(socket, SESSION_PROTOCOL)
         await conversed(socket, _watch(socket, sessions, session_id, cursor))
 
     return router

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 import pytest_asyncio
+from wsproto.events import AcceptConnection
 
 from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.session.v1 import session_pb2 as pb
@@ -228,6 +229,43 @@ async def test_watching_over_a_socket(replicas: tuple[Replica, Replica]) -> None
             refused = await socket.document()
             assert refused["type"] == "problem"
             assert await socket.closed() == 4404
+
+
+async def test_a_browser_watches_with_its_key_as_a_subprotocol(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    client, _ = replicas
+    async with client.gateway() as gate:
+        await hello(gate)
+        session_id = await opened(client)
+        served = Served(client.door, client.port, "")
+        offered = ["fairlead.session.v1", f"fairlead.key.{client.door.key}"]
+        path = f"/v1/sessions/{session_id}/watch"
+        async with connected(served, path=path, protocols=offered) as (socket, answer):
+            assert isinstance(answer, AcceptConnection)
+            assert answer.subprotocol == "fairlead.session.v1"
+            assert (await socket.document())["type"] == "subscribed"
+
+
+async def test_a_name_of_the_clients_own_leads_to_the_session_in_every_path(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    client, other = replicas
+    name = "B_C-" + "A" * 18
+    standard = name.replace("_", "/").replace("-", "+") + "=="
+    async with other.gateway() as gate, client.http() as http, other.http() as elsewhere:
+        await hello(gate)
+        body = {"launch_id": HELD.launch_id, "mode": "trickle", "conversation_id": name}
+        session_id = (await http.post("/v1/sessions", json=body)).json()["session_id"]
+        again = await elsewhere.post("/v1/sessions", json=body | {"conversation_id": standard})
+        assert again.json()["session_id"] == session_id
+        for spelling in (name, standard, standard.replace("/", "%2F")):
+            path = f"/v1/sessions/{spelling}"
+            assert (await elsewhere.get(path)).json()["session_id"] == session_id
+            given = await http.post(f"{path}/candidates", json={"candidates": EIGHT[:1]})
+            assert given.status_code == 200
+        closed = await http.delete(f"/v1/sessions/{standard}")
+        assert closed.json()["close_reason"] == "requested"
 
 
 async def test_a_socket_that_is_left_is_watched_by_nobody(
