@@ -120,9 +120,11 @@ def checked_names(names: object) -> frozenset[str]:
             continue
         if not word.isidentifier() or word.startswith("_") or word.startswith(FRAME_NAMES):
             kind = (
-                "operator that is not forwarded" if is_dunder(word) else "name that stays private"
+                "an operator that is not forwarded"
+                if is_dunder(word)
+                else "a name that stays private"
             )
             raise ValueError(
-                f"{word!r} in expose is a {kind}: list public names, or operators such as __len__"
+                f"{word!r} in expose is {kind}: list public names, or operators such as __len__"
             )
     return frozenset(words)
