@@ -365,8 +365,10 @@ class Lane(FramedEnd):
             raise ProtocolError(f"shared memory of {message[1:]!r}")
         if not 0 < size <= MOST_SHARED:
             raise ProtocolError(f"shared memory of {size} bytes; {MOST_SHARED} is the most")
+        self.is_amid = True
         if self._is_child:
             self.write_frame(self._encode(message, policy=0, regions=None))
+            self.is_amid = True
             descriptor = self.take_descriptor()
             if descriptor < 0:
                 raise ProtocolError("shared memory was announced and did not come")
@@ -375,6 +377,7 @@ class Lane(FramedEnd):
             regions.attached(self._give_region(size), size)
         else:
             self.give_descriptor(-1)
+        self.is_amid = False
 
     def _give_region(self, size: int) -> int:
         descriptor = make_region(size)

@@ -288,3 +288,20 @@ def test_proxies_die_between_a_request_and_its_reply(shop: Any) -> None:
     assert not kept
     assert shop.see(held, cb=print) == before - 20
     assert shop.add(1) == 3
+
+
+@pytest.mark.parametrize("isolation", ["process"], indirect=True)
+def test_a_finalizer_of_the_child_asks_as_it_is_given_shared_memory(shop: Any) -> None:
+    asked: list[str] = []
+    shop.keep(asked.append)
+    shop.run(
+        "from membrane.framing import FramedEnd\n"
+        "usual = FramedEnd.take_descriptor\n"
+        "def collected(self):\n"
+        "    FramedEnd.take_descriptor = usual\n"
+        "    shop.kept('collected')\n"
+        "    return usual(self)\n"
+        "FramedEnd.take_descriptor = collected\n"
+    )
+    assert shop.echo(LARGE) == LARGE
+    assert asked == ["collected"]
