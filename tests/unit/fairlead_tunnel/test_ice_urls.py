@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead_tunnel.ice_urls import IceTransport, IceUrl, IceUrlInvalid, ice_url
@@ -73,6 +73,7 @@ def test_what_is_no_such_url(text: str) -> None:
         ice_url(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40).map(lambda rest: f"turn:{rest}"))
 def test_what_is_taken_is_read_again_as_the_same(text: str) -> None:
     try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead_tunnel.base64url import base64url, from_base64url
@@ -100,6 +100,7 @@ def test_the_vectors_have_every_kind_and_direction() -> None:
     assert {vector.direction for vector in vectors()} == set(Direction)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(Direction), st.sampled_from(SignalKind), st.text(max_size=300))
 def test_the_other_peer_reads_what_was_sealed(
     direction: Direction, kind: SignalKind, text: str
@@ -135,6 +136,7 @@ def test_a_signal_is_good_in_one_place_only(opening: Callable[[], SealedSignals]
         opening().open(SignalKind.OFFER, sealed)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_changed_bit_breaks_the_seal(draw: st.DataObject) -> None:
     sealed = end(Direction.GATEWAY).seal(SignalKind.ANSWER, "v=0\r\n")
@@ -144,6 +146,7 @@ def test_a_changed_bit_breaks_the_seal(draw: st.DataObject) -> None:
         end(Direction.CLIENT).open(SignalKind.ANSWER, PREFIX + base64url(bytes(raw)))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=20), st.data())
 def test_what_was_cut_short_does_not_open(text: str, draw: st.DataObject) -> None:
     sealed = end(Direction.CLIENT).seal(SignalKind.CANDIDATE, text)
@@ -152,6 +155,7 @@ def test_what_was_cut_short_does_not_open(text: str, draw: st.DataObject) -> Non
         end(Direction.GATEWAY).open(SignalKind.CANDIDATE, sealed[:cut])
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.text(max_size=80), st.text(max_size=80).map(PREFIX.__add__)).filter(
         lambda text: len(text) < 60

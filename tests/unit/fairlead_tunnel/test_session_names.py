@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead_tunnel.base64url import base64url, from_base64url
@@ -21,6 +21,7 @@ ID = "ses_" + "abcdefghijklmnopqrstuvwxyz"
 NAMES = st.binary(min_size=SHORTEST, max_size=LONGEST)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_every_spelling_of_a_name_is_the_same_name(raw: bytes) -> None:
     url_safe, standard = base64.urlsafe_b64encode(raw).decode(), base64.b64encode(raw).decode()
@@ -28,12 +29,14 @@ def test_every_spelling_of_a_name_is_the_same_name(raw: bytes) -> None:
     assert {session_name(spelling) for spelling in spellings} == {base64url(raw)}
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_two_names_stay_two(one: bytes, other: bytes) -> None:
     same = session_name(base64url(one)) == session_name(base64.b64encode(other).decode())
     assert same is (one == other)
 
 
+@settings(deadline=None)
 @given(st.one_of(st.text(), st.text(alphabet="AZaz09+/-_=", max_size=90)))
 def test_the_one_spelling_is_its_own(text: str) -> None:
     try:
@@ -50,6 +53,7 @@ def test_an_id_of_signalling_stays_what_it_is(text: str) -> None:
     assert is_session_id(ID)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_a_name_is_hardly_ever_an_id(raw: bytes) -> None:
     assert not is_session_id(base64url(raw))
@@ -83,6 +87,7 @@ def test_what_names_no_session(text: str) -> None:
         session_name(text)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=100))
 def test_bytes_come_back_from_base64url(raw: bytes) -> None:
     assert from_base64url(base64url(raw)) == raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chassis.ids import is_id
@@ -20,6 +20,7 @@ def found(text: str, tenant: str = "acme") -> str:
     return session_id_of(text, tenant=tenant, key=KEY)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_both_spellings_lead_to_one_session(raw: bytes) -> None:
     standard, url_safe = base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()
@@ -28,6 +29,7 @@ def test_both_spellings_lead_to_one_session(raw: bytes) -> None:
     assert is_id("ses", only)
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_other_names_and_other_tenants_are_other_sessions(one: bytes, other: bytes) -> None:
     first, second = base64.b64encode(one).decode(), base64.b64encode(other).decode()
