@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ class SessionRecord:
     created_at: datetime | None = None
     expires_at: datetime | None = None
     close_reason: str = ""
+    document: JsonObject = field(default_factory=dict, repr=False, compare=False)
+    """The JSON form that it was read from."""
 
     @classmethod
     def read(cls, document: JsonObject) -> SessionRecord:
@@ -44,6 +46,7 @@ class SessionRecord:
             created_at=form.time(document, "created_at"),
             expires_at=form.time(document, "expires_at"),
             close_reason=form.text(document, "close_reason"),
+            document=document,
         )
 
 

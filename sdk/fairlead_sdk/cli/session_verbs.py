@@ -14,6 +14,11 @@ DNS, the front door, a WebSocket, STUN and TURN servers, and a connection to the
 gateway, as `forward` makes one. Without LAUNCH to the newest launch that holds a
 sandbox. The exit status is 0 only when all that was asked works."""
 
+_CLOSE = """Close sessions.
+
+Every channel in them ends: what `forward` leads through them is reset."""
+_ID = "Id of a session, or the name that its client gave it."
+
 Run = Callable[[argparse.Namespace, list[str]], int]
 AddVerb = Callable[[str, Run, str, str], argparse.ArgumentParser]
 
@@ -49,6 +54,10 @@ def add_session_verbs(add: AddVerb) -> None:
         default=0.0,
         help="Keep the connections open for so long.",
     )
+    show = add("show", _show, "Show one session.", "SESSION")
+    show.add_argument("session", metavar="SESSION", help=_ID)
+    close = add("close", _close, _CLOSE, "SESSION...")
+    close.add_argument("sessions", metavar="SESSION", nargs="+", help=_ID)
 
 
 def _probes(text: str) -> int:
@@ -78,3 +87,15 @@ def _diagnose(chosen: argparse.Namespace, command: list[str]) -> int:
         path = IcePath.DIRECT
     asked = Asked(path=path, probes=chosen.probes, hold_seconds=chosen.hold)
     return diagnose(chosen.launch, asked, is_json=bool(chosen.output == "json"))
+
+
+def _show(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.session import show
+
+    return show(chosen.session, is_json=bool(chosen.output == "json"))
+
+
+def _close(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.session import close
+
+    return close(chosen.sessions, is_json=bool(chosen.output == "json"))

@@ -1,0 +1,66 @@
+"""`fairlead session show` and `close`: one negotiation between a client and a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.session_records import SessionRecord
+
+if TYPE_CHECKING:
+    from fairlead_sdk.fairlead import AsyncFairlead
+
+
+def show(session: str, *, is_json: bool) -> int:
+    """Show one session."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        found = await client.sessions.get(session)
+        if terminal.is_json:
+            await terminal.document(found.document)
+        else:
+            await terminal.text(_facts(found))
+
+    return _run(work, is_json=is_json)
+
+
+def close(sessions: Sequence[str], *, is_json: bool) -> int:
+    """Close sessions."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        for each in sessions:
+            closed = await client.sessions.close(each)
+            if terminal.is_json:
+                await terminal.document(closed.document)
+            terminal.say(f"{each} is closed ({closed.close_reason}).")
+
+    return _run(work, is_json=is_json)
+
+
+def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json: bool) -> int:
+    async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.fairlead import AsyncFairlead
+
+        async with AsyncFairlead() as client:
+            await work(client, terminal)
+        return 0
+
+    return run(connected, is_json=is_json)
+
+
+def _facts(session: SessionRecord) -> str:
+    until = session.expires_at
+    facts = {
+        "session": session.session_id,
+        "state": session.state,
+        "closed": session.close_reason,
+        "mode": session.mode,
+        "paths": session.ice_policy,
+        "round": str(session.round),
+        "reaches": session.launch_id,
+        "gateway": session.gateway_id,
+        "kept": until.astimezone().strftime("until %Y-%m-%d %H:%M:%S") if until else "",
+    }
+    return "\n".join(f"{name:<10} {value}" for name, value in facts.items() if value)

@@ -1,0 +1,67 @@
+"""`fairlead session show` and `close` against a scripted front door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.wire.cli_runner import CliRunner, make_cli
+from tests.fakes.scripted_door import Answer, Script, problem, serve
+
+ID = "ses_" + "a" * 26
+PATH = f"/v1/sessions/{ID}"
+RECORD: dict[str, object] = {
+    "session_id": ID,
+    "launch_id": "lch_a",
+    "gateway_id": "gtw_a",
+    "mode": "trickle",
+    "ice_policy": "all",
+    "state": "connected",
+    "round": 2,
+    "created_at": "2026-01-01T00:00:00Z",
+    "expires_at": "2026-01-01T00:01:00Z",
+    "close_reason": "",
+}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[Script, str]]:
+    script = Script()
+    with serve(script) as url:
+        yield script, url
+
+
+@pytest.fixture
+def cli(
+    served: tuple[Script, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> CliRunner:
+    return make_cli(served, tmp_path, monkeypatch, capfdbinary)
+
+
+def test_show_says_what_is_known_of_a_session(cli: CliRunner) -> None:
+    cli.script.on("GET", PATH, Answer(document=RECORD))
+    lines = cli("session", "show", ID).stdout.decode().splitlines()
+    shown = dict(line.split(maxsplit=1) for line in lines)
+    assert (shown["session"], shown["state"], shown["mode"]) == (ID, "connected", "trickle")
+    assert (shown["round"], shown["reaches"], shown["gateway"]) == ("2", "lch_a", "gtw_a")
+    assert "closed" not in shown
+    assert cli("session", "show", ID, "-o", "json").lines == [RECORD]
+
+
+def test_close_says_why_it_is_closed(cli: CliRunner) -> None:
+    closed = {**RECORD, "state": "closed", "close_reason": "requested"}
+    cli.script.on("DELETE", PATH, Answer(document=closed))
+    ended = cli("session", "close", ID)
+    assert (ended.status, ended.stdout) == (0, b"")
+    assert f"{ID} is closed (requested)." in ended.stderr
+    assert cli("session", "close", ID, "-o", "json").lines == [closed]
+
+
+def test_a_session_that_is_not_there_is_an_error(cli: CliRunner) -> None:
+    cli.script.on("GET", PATH, problem(404, "session_not_found"))
+    assert cli("session", "show", ID).status == 1
