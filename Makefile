@@ -81,8 +81,9 @@ soak: $(DEV) ## Use a worker for TIME= while all is killed at random; fails when
 	$(PY) -m loadtests.soak --time $(TIME)
 bench: $(DEV) ## Measure NAME= side by side; QUICK=1 for function only
 	$(PY) -m benchmarks.$(NAME)
-bench-peers: $(DEV) ## Install what benchmarks compare with (Debian, Ubuntu; needs root)
+bench-peers: $(DEV) ## Install what benchmarks compare with (Debian, Ubuntu; needs root, go and npm)
 	apt-get install -y --no-install-recommends bubblewrap
+	sh scripts/bench_peers.sh
 bench-report: $(DEV) ## Draw the recorded figures
 	$(PY) -m benchmarks.report
 

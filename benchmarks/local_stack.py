@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,25 +18,27 @@ GIT = ["git", "-c", "user.name=Bench", "-c", "user.email=bench@example.org"]
 
 @dataclass(frozen=True)
 class Stack:
-    """A running stack: the two addresses of its front door, and its key."""
+    """A running stack: the two addresses of its front door, its key, and its processes' ids."""
 
     url: str
     grpc: str
     api_key: str
+    pids: Mapping[str, int]
 
 
 @contextmanager
-def local_stack() -> Iterator[Stack]:
+def local_stack(**settings: str) -> Iterator[Stack]:
     """Start a stack in a throw-away state directory on free ports, and stop it."""
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as directory:
         state = Path(directory) / "state"
-        environment = os.environ | {"FAIRLEAD_STATE": str(state)}
+        environment = os.environ | {"FAIRLEAD_STATE": str(state)} | settings
         devstack = [sys.executable, "-m", "devstack"]
         subprocess.run([*devstack, "up", "--detach"], env=environment, check=True)
         try:
             facts = json.loads((state / "stack.json").read_text())
             key = (state / "api-key").read_text().strip()
-            yield Stack(url=facts["url"], grpc=facts["grpc"], api_key=key)
+            pids = {part["name"]: part["pid"] for part in facts["parts"]}
+            yield Stack(url=facts["url"], grpc=facts["grpc"], api_key=key, pids=pids)
         finally:
             subprocess.run([*devstack, "down"], env=environment, check=True)
 
