@@ -17,6 +17,7 @@ from devstack.ports import is_free
 from devstack.redis_server import find_redis
 from devstack.rooms import DEFAULT_PORTS
 from devstack.state import default_state
+from fairlead_tunnel.cores import NoCore, preferred_core
 
 _GIT_FLOOR = (2, 39)
 _DISK_BYTES = 2 * 1024**3
@@ -181,6 +182,18 @@ def _walls() -> Finding:
     )
 
 
+def _webrtc() -> Finding:
+    """Say which core carries the channels of sessions."""
+    remedy = "Run `make native` where cargo is: channels get faster, trickle and restart."
+    try:
+        found = preferred_core()
+    except NoCore as error:
+        return Finding("webrtc", "limited", f"{error}: no session can be opened", remedy)
+    if found.can_trickle:
+        return Finding("webrtc", "ok", f"the {found.name} core")
+    return Finding("webrtc", "limited", f"the core {found.name}: complete sessions only", remedy)
+
+
 def _docker() -> Finding:
     if shutil.which("docker") is None:
         return Finding("docker", "limited", "not found", "Only `make compose-*` needs it.")
@@ -238,6 +251,7 @@ _CHECKS: tuple[Callable[[], Finding], ...] = (
     _overlay,
     _git_wall,
     _walls,
+    _webrtc,
     _docker,
     _ports,
     _state,

@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from devstack.health import grpc_serves, http_answer
 from devstack.ports import LOOPBACK, PortReservation, is_free
+from fairlead_tunnel.cores import preferred_core
 from tests.e2e.running_stack import DEVSTACK, ROOT, Places, RunningStack
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -111,6 +112,7 @@ def test_the_doctor_names_every_ability(own_places: Places) -> None:
         "namespaces",
         "overlay",
         "walls",
+        "webrtc",
         "docker",
         "ports",
         "state",
@@ -118,6 +120,7 @@ def test_the_doctor_names_every_ability(own_places: Places) -> None:
     }
     assert findings["redis"]["verdict"] == "ok"
     assert findings["state"]["found"] == str(own_places.state)
+    assert preferred_core().name in findings["webrtc"]["found"]
     assert all(finding["remedy"] for finding in findings.values() if finding["verdict"] != "ok")
     assert answer.returncode == 0
 
