@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import HTMLResponse, JSONResponse
@@ -103,23 +102,26 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
             RequestValidationError: on_invalid_request,
         },
     )
-    # The key is checked before the routes; here it is only declared, for the document.
-    key = [Depends(HTTPBearer(auto_error=False, description="An API key, `flk_…`."))]
-    app.include_router(launches_router(parts.launches, streams), dependencies=key)
-    app.include_router(snapshots_router(parts.uploads), dependencies=key)
-    app.include_router(workspaces_router(parts.workspaces), dependencies=key)
-    app.include_router(sandboxes_router(parts.sandboxes), dependencies=key)
-    app.include_router(executions_router(parts.executions, streams), dependencies=key)
-    app.include_router(batch_router(parts.executions), dependencies=key)
-    app.include_router(resize_router(parts.terminals), dependencies=key)
-    app.include_router(terminal_router(parts.terminals))
-    app.include_router(objects_router(parts.objects))
-    app.include_router(files_router(parts.files, streams), dependencies=key)
-    app.include_router(sessions_router(parts.sessions, streams), dependencies=key)
-    app.include_router(session_watch_router(parts.sessions))
-    app.include_router(mesh_router(parts.hosts, parts.gateways), dependencies=key)
-    app.include_router(health_router(parts.checks))
-    app.include_router(_documents(app))
+    # Their routes are the application's own: a router that is included is asked twice for each
+    # request. What is asked for most often comes first.
+    for router in (
+        launches_router(parts.launches, streams),
+        sessions_router(parts.sessions, streams),
+        session_watch_router(parts.sessions),
+        snapshots_router(parts.uploads),
+        workspaces_router(parts.workspaces),
+        sandboxes_router(parts.sandboxes),
+        executions_router(parts.executions, streams),
+        batch_router(parts.executions),
+        resize_router(parts.terminals),
+        terminal_router(parts.terminals),
+        objects_router(parts.objects),
+        files_router(parts.files, streams),
+        mesh_router(parts.hosts, parts.gateways),
+        health_router(parts.checks),
+        _documents(app),
+    ):
+        app.router.routes.extend(router.routes)
     return app
 
 
@@ -147,7 +149,8 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     match document:
-        case {"components": {"schemas": dict(schemas)}, "paths": dict(paths)}:
+        case {"components": dict(components), "paths": dict(paths)}:
+            schemas = components["schemas"]
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
             for model in (Problem, EventAnswer, OutputLine, WatchLine, SessionLine):
@@ -156,7 +159,16 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
                 )
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
-            for path in paths.values():
-                for operation in path.values():
+            components["securitySchemes"] = {
+                "HTTPBearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "An API key, `flk_…`.",
+                }
+            }
+            for path, operations in paths.items():
+                for operation in operations.values():
                     operation["responses"].pop("422", None)
+                    if path.startswith("/v1/"):  # what the key gate asks a key for
+                        operation["security"] = [{"HTTPBearer": []}]
     return document
