@@ -237,6 +237,8 @@ class SessionBook:
         known = self._live.get(session_id)
         if known is not None and session.version < known.version:
             self._live[session_id] = session  # the store has lost changes and goes on from there
+        elif session == known:
+            return known  # one copy in memory, however many watch it
         elif known is not None or session_id in self._watches:
             self._note(session)
         return session

@@ -360,3 +360,17 @@ async def test_thirty_five_at_once(replicas: tuple[Replica, Replica]) -> None:
         answers = await asyncio.gather(*(negotiate() for _ in range(35)))
         await answering
         assert answers == [ANSWER] * 35
+
+
+async def test_a_session_is_in_memory_once_however_many_read_it(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    one, two = replicas
+    async with one.gateway() as gate:
+        await hello(gate)
+        async with one.http() as http:
+            opened = await http.post("/v1/sessions", json={"launch_id": HELD.launch_id})
+        session_id = opened.json()["session_id"]
+        here = await one.half.book.get(session_id)
+        assert await one.half.book.get(session_id) is here
+        assert await two.half.book.get(session_id) == here
