@@ -289,14 +289,16 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
 def session_watch_router(sessions: Sessions) -> APIRouter:
     """Return the WebSocket that watches a session; its key is checked before it."""
     register_url_convertor("session", _SessionName())
-    router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+    router = APIRouter()
 
-    @router.websocket("/{session_id:session}/watch")
-    async def watch_session(session_id: str, socket: WebSocket, cursor: Cursor = None) -> None:
+    async def watch_session(socket: WebSocket) -> None:
         """Send what happens to a session; the first message is `subscribed`."""
+        session_id, cursor = socket.path_params["session_id"], socket.query_params.get("cursor")
         await welcome(socket, SESSION_PROTOCOL)
         await conversed(socket, _watch(socket, sessions, session_id, cursor))
 
+    # Not as a path operation: what FastAPI keeps for each open socket is for dependencies.
+    router.add_websocket_route("/v1/sessions/{session_id:session}/watch", watch_session)
     return router
 
 

@@ -7,7 +7,14 @@ another one, and read it, by naming its id.
 from __future__ import annotations
 
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, StatusCode, TracerProvider, use_span
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanKind,
+    StatusCode,
+    TracerProvider,
+    use_span,
+)
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,15 +48,21 @@ class HttpTracing:
             attributes={"http.request.method": method},
         )
 
+        # What goes on long after the answer started needs to know of the span only its ids.
+        parent = NonRecordingSpan(span.get_span_context())
+
         async def watched(message: Message) -> None:
+            nonlocal span
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 _end(span, method, scope, message["status"])
+                span = parent
             elif message["type"] == "websocket.accept":
                 _end(span, method, scope, 101)
+                span = parent
             await send(message)
 
         try:
-            with use_span(span, record_exception=False, set_status_on_exception=False):
+            with use_span(parent, record_exception=False, set_status_on_exception=False):
                 await self._app(scope, receive, watched)
         finally:
             if span.is_recording():  # the client left before there was an answer

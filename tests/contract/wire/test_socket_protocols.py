@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fastapi.routing import APIWebSocketRoute
+from starlette.routing import WebSocketRoute
 from starlette.types import Message
 
 from signalling.rest_api import rest_routes
@@ -54,7 +54,7 @@ async def answer(door: Door, path: str, protocols: list[str]) -> Message:
 def test_the_table_has_every_socket(tmp_path: Path) -> None:
     door = make_door(tmp_path)
     routes = rest_routes(door.parts, door.streams).routes
-    paths = {route.path for route in routes if isinstance(route, APIWebSocketRoute)}
+    paths = {route.path for route in routes if isinstance(route, WebSocketRoute)}
     assert paths == set(PROTOCOLS)
 
 
