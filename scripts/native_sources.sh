@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes native/sources/sctp-proto: the release of crates.io that native/sctp names, with native/sctp/sctp.patch.
+# Makes native/sources/sctp-proto: the release that native/sctp names, with native/sctp/sctp.patch.
 # What is there already is kept while neither the name nor the patch has changed.
 set -eu
 cd "$(dirname "$0")/../native"
