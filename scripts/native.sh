@@ -26,5 +26,9 @@ check)
     nice cargo clippy -q --locked --all-targets -- -D warnings
     # With the build's profile: its dependencies are compiled once.
     nice cargo test -q --locked --release --no-default-features
+    cd turn
+    cargo fmt --check
+    nice cargo clippy -q --locked --all-targets -- -D warnings
+    nice cargo test -q --locked --release
     ;;
 esac
