@@ -2,7 +2,13 @@
 
 from fairlead_native._core import ConnectionOver, DescriptionInvalid, NegotiationRefused
 from fairlead_native.channel import Channel, Message
-from fairlead_native.connection import Connection, Reason, State
+from fairlead_native.connection import (
+    Connection,
+    Reason,
+    State,
+    StunServer,
+    TurnServer,
+)
 from fairlead_native.engine import Engine
 
 __all__ = [
@@ -15,4 +21,6 @@ __all__ = [
     "NegotiationRefused",
     "Reason",
     "State",
+    "StunServer",
+    "TurnServer",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,24 @@ class Reason(StrEnum):
     """The peer broke a protocol, or is not who its description says; a restart cannot help."""
 
 
+@dataclass(frozen=True, slots=True)
+class StunServer:
+    """A STUN server over UDP; `host` is an IPv4 or IPv6 address."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnServer:
+    """A TURN server over UDP, as `StunServer`, with a long-term credential (RFC 8489, 9.2)."""
+
+    host: str
+    port: int
+    username: str
+    credential: str = field(repr=False)
+
+
 def _ignore_line(_: str) -> None:
     """Do nothing: nobody has asked to be told."""
 
@@ -55,9 +74,9 @@ def _refuse(channel: Channel) -> None:
 class Connection:
     """A connection; made by `Engine.connect`. Its callbacks are set before anything happens."""
 
-    def __init__(self, *, core: Core) -> None:
+    def __init__(self, *, core: Core, relay_only: bool) -> None:
         self._core = core
-        self.number = core.connect()
+        self.number = core.connect(relay_only)
         self._state = State.CONNECTING
         self._reason = Reason.NONE
         self._changed = asyncio.Event()
@@ -77,6 +96,18 @@ class Connection:
     def reason(self) -> Reason:
         """Why it is there."""
         return self._reason
+
+    def use_servers(
+        self, *, stun: Iterable[StunServer] = (), turn: Iterable[TurnServer] = ()
+    ) -> None:
+        """Ask these servers, and no other, from the next offer, answer or restart on.
+
+        Given anew with fresh credentials, those are asked that have no relay for this connection;
+        one that works stays. Raises ValueError for an address that is none.
+        """
+        asked = [(server.host, server.port) for server in stun]
+        relays = [(server.host, server.port, server.username, server.credential) for server in turn]
+        self._core.use_servers(self.number, asked, relays)
 
     def offer(self) -> str:
         """Return the first offer, without candidates: `on_candidate` gives them.

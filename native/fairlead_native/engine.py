@@ -34,9 +34,12 @@ class Engine:
         self._loop.add_reader(self._descriptor, self._dispatch)
         self._is_closed = False
 
-    def connect(self) -> Connection:
-        """Make a connection; it binds and sends nothing before its first offer or answer."""
-        connection = Connection(core=self._core)
+    def connect(self, *, relay_only: bool = False) -> Connection:
+        """Make a connection; it binds and sends nothing before its first offer or answer.
+
+        With `relay_only` it offers and uses no path but through a TURN server of `use_servers`.
+        """
+        connection = Connection(core=self._core, relay_only=relay_only)
         self._teller.connections[connection.number] = connection
         return connection
 

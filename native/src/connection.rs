@@ -1,5 +1,6 @@
 //! One connection: str0m without I/O, its sockets, and what becomes of it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use crate::channels::Channels;
 use crate::engine::Mailbox;
 use crate::events::{Event, MOST_UNREAD, Reason, State};
 use crate::negotiation::Negotiation;
+use crate::servers::Gathering;
 use crate::sockets::{Scratch, Socket};
 
 /// System calls that receive in one turn, so that one connection does not starve the others.
@@ -23,6 +25,9 @@ pub struct Connection {
     pub sockets: Vec<Socket>,
     pub channels: Channels,
     pub negotiation: Negotiation,
+    pub gathering: Gathering,
+    /// Whether only relayed candidates are offered and used.
+    pub is_relay_only: bool,
     pub state: State,
     /// What Python is to be told.
     pub events: Vec<Event>,
@@ -44,7 +49,13 @@ impl Connection {
     ///
     /// It fails `silence` after the peer was last heard (RFC 7675: 30 seconds), and is
     /// disconnected after half of that.
-    pub fn new(id: u32, mailbox: Mailbox, silence: Duration, now: Instant) -> Self {
+    pub fn new(
+        id: u32,
+        mailbox: Mailbox,
+        silence: Duration,
+        is_relay_only: bool,
+        now: Instant,
+    ) -> Self {
         let mut config = Rtc::builder().clear_codecs().set_snap_enabled(true);
         // How often a path that works is asked for consent: ten times, of which one must succeed.
         config.set_max_stun_rto((silence / 10).min(Duration::from_secs(3)));
@@ -55,6 +66,8 @@ impl Connection {
             sockets: Vec::new(),
             channels: Channels::new(id, mailbox, unread.clone()),
             negotiation: Negotiation::default(),
+            gathering: Gathering::default(),
+            is_relay_only,
             state: State::Connecting,
             events: Vec::new(),
             scheduled: None,
@@ -76,8 +89,11 @@ impl Connection {
 
     /// Return when its next turn is due at the latest.
     pub fn deadline(&self) -> Instant {
-        self.silence_ends()
-            .map_or(self.due, |end| end.min(self.due))
+        let gathering = self.gathering.deadline(Instant::now());
+        [self.silence_ends(), gathering]
+            .into_iter()
+            .flatten()
+            .fold(self.due, Instant::min)
     }
 
     /// Note what the poll said of a socket.
@@ -89,14 +105,16 @@ impl Connection {
 
     /// Receive, handle what is due, send; say whether there is more to do at once.
     pub fn turn(&mut self, now: Instant, scratch: &mut Scratch) -> bool {
-        let result = self.receive(now, scratch).and_then(|()| self.drive(now));
+        let received = self.receive(now, scratch);
+        self.advance_gathering(now);
+        let result = received.and_then(|()| self.drive(now));
         for socket in &mut self.sockets {
             socket.flush();
         }
         if result.is_err() {
-            self.end(State::Failed, Reason::Protocol);
+            self.end(State::Failed, Reason::Protocol, now);
         } else if !self.rtc.is_alive() {
-            self.end(State::Closed, Reason::Peer);
+            self.end(State::Closed, Reason::Peer, now);
         } else {
             self.watch(now);
         }
@@ -110,11 +128,9 @@ impl Connection {
         }
         let _ = self.rtc.close();
         // What cannot be said any more is not owed: the peer notices the silence.
-        let _ = self.poll();
-        for socket in &mut self.sockets {
-            socket.flush();
-        }
-        self.end(State::Closed, Reason::Local);
+        let now = Instant::now();
+        let _ = self.poll(now);
+        self.end(State::Closed, Reason::Local, now);
     }
 
     /// Try again after it had failed: a restart was negotiated.
@@ -133,6 +149,7 @@ impl Connection {
             // Whether the peer is silent cannot be known meanwhile.
             self.heard = now;
         }
+        let mut relayed = Vec::new();
         for index in 0..self.sockets.len() {
             for _ in 0..RECEIVES_PER_TURN {
                 if !self.sockets[index].is_readable || !self.is_reading() {
@@ -143,13 +160,14 @@ impl Connection {
                 for buffer in 0..filled {
                     let (source, datagrams) = scratch.datagrams(buffer);
                     for datagram in datagrams {
-                        // What is neither STUN nor DTLS is nobody's.
-                        let Ok(found) = Receive::new(Protocol::Udp, source, local, datagram) else {
-                            continue;
-                        };
-                        self.heard = now;
-                        self.rtc.handle_input(Input::Receive(now, found))?;
-                        self.poll()?;
+                        let gathering = &mut self.gathering;
+                        if gathering.receive(index, source, datagram, now, &mut relayed) {
+                            for (address, peer, content) in relayed.drain(..) {
+                                self.arrived(peer, address, &content, now)?;
+                            }
+                        } else if !self.is_relay_only {
+                            self.arrived(source, local, datagram, now)?;
+                        }
                     }
                 }
             }
@@ -157,16 +175,32 @@ impl Connection {
         Ok(())
     }
 
+    fn arrived(
+        &mut self,
+        source: SocketAddr,
+        destination: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), RtcError> {
+        // What is neither STUN nor DTLS is nobody's.
+        let Ok(found) = Receive::new(Protocol::Udp, source, destination, datagram) else {
+            return Ok(());
+        };
+        self.heard = now;
+        self.rtc.handle_input(Input::Receive(now, found))?;
+        self.poll(now)
+    }
+
     fn drive(&mut self, now: Instant) -> Result<(), RtcError> {
         self.rtc.handle_input(Input::Timeout(now))?;
-        self.poll()?;
+        self.poll(now)?;
         while self.channels.fill(&mut self.rtc, &mut self.events) {
-            self.poll()?;
+            self.poll(now)?;
         }
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<(), RtcError> {
+    fn poll(&mut self, now: Instant) -> Result<(), RtcError> {
         loop {
             match self.rtc.poll_output()? {
                 Output::Timeout(due) => {
@@ -174,9 +208,14 @@ impl Connection {
                     return Ok(());
                 }
                 Output::Transmit(datagram) => {
-                    let source = datagram.source;
-                    if let Some(socket) = self.sockets.iter_mut().find(|s| s.address == source) {
-                        socket.send(datagram.destination, &datagram.contents);
+                    let (source, peer) = (datagram.source, datagram.destination);
+                    let sockets = &mut self.sockets;
+                    match sockets.iter_mut().find(|s| s.address == source) {
+                        Some(socket) => socket.send(peer, &datagram.contents),
+                        None => {
+                            let content = &datagram.contents;
+                            self.gathering.send(sockets, source, peer, content, now);
+                        }
                     }
                 }
                 Output::Event(happening) => self.take(happening),
@@ -224,6 +263,9 @@ impl Connection {
             State::Disconnected if silent >= self.silence => {
                 self.enter(State::Failed, Reason::Silent);
             }
+            State::Connecting if self.negotiation.is_without_candidates() => {
+                self.enter(State::Failed, Reason::Unreachable);
+            }
             State::Connecting if self.has_given_up(now) => {
                 let reason = if self.is_secured {
                     Reason::Silent
@@ -236,10 +278,14 @@ impl Connection {
         }
     }
 
+    /// Say whether silence decides: no pair works, or the peer is nowhere, which str0m waits out.
+    fn is_hopeless(&self) -> bool {
+        let negotiation = &self.negotiation;
+        negotiation.peer_has_ended && (self.lost.is_some() || !negotiation.peer_has_candidates)
+    }
+
     fn has_given_up(&self, now: Instant) -> bool {
-        self.negotiation.peer_has_ended
-            && self.lost.is_some()
-            && now.saturating_duration_since(self.heard) >= self.silence
+        self.is_hopeless() && now.saturating_duration_since(self.heard) >= self.silence
     }
 
     /// Return when silence would change the state.
@@ -247,9 +293,7 @@ impl Connection {
         match self.state {
             State::Connected => Some(self.heard + self.silence / 2),
             State::Disconnected => Some(self.heard + self.silence),
-            State::Connecting if self.lost.is_some() && self.negotiation.peer_has_ended => {
-                Some(self.heard + self.silence)
-            }
+            State::Connecting if self.is_hopeless() => Some(self.heard + self.silence),
             _ => None,
         }
     }
@@ -261,8 +305,12 @@ impl Connection {
         }
     }
 
-    fn end(&mut self, state: State, reason: Reason) {
+    fn end(&mut self, state: State, reason: Reason, now: Instant) {
         self.is_over = true;
+        self.gathering.close(&mut self.sockets, now);
+        for socket in &mut self.sockets {
+            socket.flush();
+        }
         self.channels.close_all(&mut self.events);
         self.enter(state, reason);
     }

@@ -1,9 +1,4 @@
-//! Where local candidates come from.
-//!
-//! Host candidates only, which are known at once. Server-reflexive and relayed ones (RFC 8445,
-//! section 5.1.1.2) belong beside `host_addresses`: a gatherer without I/O that is given what
-//! the sockets receive from STUN and TURN servers, and names candidates as they become known.
-//! `Connection::gather` is where they are added and where the end of gathering is said.
+//! Which addresses host candidates are made of; those of servers come from the module `servers`.
 
 use std::ffi::CStr;
 use std::io;

@@ -12,4 +12,5 @@ mod gathering;
 mod negotiation;
 #[cfg(feature = "python")]
 mod python;
+mod servers;
 mod sockets;

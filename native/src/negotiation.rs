@@ -4,8 +4,11 @@
 //! and after a restart that makes them void: each is kept until its generation is known, by its
 //! username fragment (RFC 8838, RFC 8839).
 
-use str0m::Candidate;
+use std::net::SocketAddr;
+use std::time::Instant;
+
 use str0m::change::{SdpAnswer, SdpOffer, SdpPendingOffer};
+use str0m::{Candidate, CandidateKind};
 
 use crate::channels::Channels;
 use crate::connection::Connection;
@@ -42,6 +45,7 @@ pub struct Negotiation {
     remote_ufrag: Option<String>,
     early: Vec<String>,
     pub peer_has_ended: bool,
+    pub peer_has_candidates: bool,
 }
 
 impl Connection {
@@ -149,20 +153,17 @@ impl Connection {
         self.negotiation.local.clone()
     }
 
-    /// Bind a socket for each address that has none yet, and say all candidates.
-    ///
-    /// Host candidates are known at once; see the module `gathering` for others.
+    /// Bind a socket for each address that has none yet, ask the servers, and say the candidates
+    /// that are known: those of hosts at once, the others as servers answer.
     fn gather(&mut self, outside: &mut Outside<'_>) {
         let found = match outside.addresses {
             Some(addresses) => addresses.to_vec(),
             None => host_addresses().unwrap_or_default(),
         };
         for address in found {
-            if self
-                .sockets
-                .iter()
-                .any(|socket| socket.address.ip() == address)
-            {
+            let mut sockets = self.sockets.iter();
+            let has_socket = sockets.any(|socket| socket.address.ip() == address);
+            if has_socket && !self.gathering.is_stale(address, &self.sockets) {
                 continue;
             }
             let token = outside.tokens.assign(self.id, self.sockets.len());
@@ -170,19 +171,51 @@ impl Connection {
             let Ok(socket) = Socket::bind(address, outside.registry, token) else {
                 continue;
             };
-            if let Ok(candidate) = Candidate::host(socket.address, "udp")
-                && let Some(added) = self.rtc.add_local_candidate(candidate)
+            if !self.is_relay_only
+                && !has_socket
+                && let Ok(candidate) = Candidate::host(socket.address, "udp")
             {
-                let line = added.to_sdp_string();
-                self.negotiation.candidates.push(line);
+                self.add_own_candidate(candidate);
             }
             self.sockets.push(socket);
         }
-        self.negotiation.has_gathered = true;
+        self.negotiation.has_gathered = false;
         for line in self.negotiation.own_candidates() {
             self.events.push(Event::Candidate(line));
         }
-        self.events.push(Event::Gathered);
+        let now = Instant::now();
+        self.gathering.ask(&self.sockets, now);
+        self.advance_gathering(now);
+    }
+
+    /// Ask servers what is due, say the candidates that they gave, and when there are no more.
+    pub fn advance_gathering(&mut self, now: Instant) {
+        let (found, lost) = self.gathering.advance(&mut self.sockets, now);
+        for candidate in found {
+            let is_relayed = candidate.kind() == CandidateKind::Relayed;
+            if (is_relayed || !self.is_relay_only)
+                && let Some(line) = self.add_own_candidate(candidate)
+                && !self.negotiation.has_gathered
+                && let Some(own) = ufrag(&self.negotiation.local)
+            {
+                self.events.push(Event::Candidate(candidate_of(&line, own)));
+            }
+        }
+        for address in lost {
+            self.negotiation.forget(address);
+        }
+        let negotiation = &mut self.negotiation;
+        let is_due = !negotiation.local.is_empty() && !negotiation.has_gathered;
+        if is_due && self.gathering.has_ended(now) {
+            negotiation.has_gathered = true;
+            self.events.push(Event::Gathered);
+        }
+    }
+
+    fn add_own_candidate(&mut self, candidate: Candidate) -> Option<String> {
+        let line = self.rtc.add_local_candidate(candidate)?.to_sdp_string();
+        self.negotiation.candidates.push(line.clone());
+        Some(line)
     }
 
     fn take_remote(&mut self, sdp: &str, candidates: Vec<String>, is_complete: bool) {
@@ -190,6 +223,7 @@ impl Connection {
         let found = ufrag(sdp).map(str::to_owned);
         if negotiation.remote_ufrag != found {
             negotiation.peer_has_ended = false;
+            negotiation.peer_has_candidates = false;
         }
         negotiation.remote_ufrag = found;
         negotiation.peer_has_ended |= is_complete;
@@ -211,12 +245,27 @@ impl Connection {
         if let Ok(candidate) = Candidate::from_sdp_string(line)
             && candidate.proto() == str0m::net::Protocol::Udp
         {
+            self.negotiation.peer_has_candidates = true;
             self.rtc.add_remote_candidate(candidate);
         }
     }
 }
 
 impl Negotiation {
+    /// Say whether gathering has ended without any candidate.
+    pub fn is_without_candidates(&self) -> bool {
+        self.has_gathered && self.candidates.is_empty()
+    }
+
+    /// Leave a relayed candidate that works no more out of later descriptions.
+    fn forget(&mut self, relayed: SocketAddr) {
+        let (ip, port) = (relayed.ip().to_string(), relayed.port().to_string());
+        self.candidates.retain(|line| {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            words.get(4..6) != Some(&[ip.as_str(), port.as_str()])
+        });
+    }
+
     fn own_candidates(&self) -> Vec<String> {
         let Some(own) = ufrag(&self.local) else {
             return Vec::new();

@@ -1,11 +1,12 @@
 //! The face to Python: calls go to the I/O thread, and events come from it when asked for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fairlead_turn::TurnServer;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
@@ -16,6 +17,7 @@ use crate::connection::Connection;
 use crate::engine::{Command, Engine, Outside};
 use crate::events::{Event, note_read};
 use crate::negotiation::Refused;
+use crate::servers::Servers;
 
 create_exception!(fairlead_native, DescriptionInvalid, PyValueError);
 create_exception!(fairlead_native, NegotiationRefused, PyRuntimeError);
@@ -60,13 +62,36 @@ impl Core {
         self.locked(|engine| engine.events.descriptor())
     }
 
-    fn connect(&self, py: Python<'_>) -> u32 {
+    fn connect(&self, py: Python<'_>, relay_only: bool) -> u32 {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mailbox = self.locked(|engine| engine.mailbox.clone());
         let made = mailbox.clone();
-        let connection = py.detach(|| Connection::new(id, made, self.silence, Instant::now()));
+        let connection =
+            py.detach(|| Connection::new(id, made, self.silence, relay_only, Instant::now()));
         mailbox.send(Command::Add(Box::new(connection)));
         id
+    }
+
+    fn use_servers(
+        &self,
+        connection: u32,
+        stun: Vec<(String, u16)>,
+        turn: Vec<(String, u16, String, String)>,
+    ) -> PyResult<()> {
+        let stun = stun.iter().map(|(host, port)| server_address(host, *port));
+        let turn = turn.into_iter().map(|(host, port, username, credential)| {
+            server_address(&host, port).map(|address| TurnServer {
+                address,
+                username,
+                credential,
+            })
+        });
+        let servers = Servers {
+            stun: stun.collect::<PyResult<_>>()?,
+            turn: turn.collect::<PyResult<_>>()?,
+        };
+        self.tell(connection, move |found| found.gathering.give(servers));
+        Ok(())
     }
 
     fn offer(&self, py: Python<'_>, connection: u32) -> PyResult<String> {
@@ -142,6 +167,13 @@ impl Core {
         }
         Ok(())
     }
+}
+
+fn server_address(host: &str, port: u16) -> PyResult<SocketAddr> {
+    let host: IpAddr = host
+        .parse()
+        .map_err(|_| PyValueError::new_err("the address of a server is IPv4 or IPv6"))?;
+    Ok(SocketAddr::new(host, port))
 }
 
 impl Core {

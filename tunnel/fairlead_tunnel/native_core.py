@@ -1,4 +1,4 @@
-"""The native core, `fairlead_native`: trickles and restarts, host candidates only.
+"""The native core, `fairlead_native`: trickles and restarts, asks STUN and TURN servers over UDP.
 
 It is looked up at run time, because it is built where a compiler is and may be missing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol, cast
 
 from fairlead_tunnel.byte_channel import Message
@@ -17,18 +17,21 @@ from fairlead_tunnel.peer_connection import (
     ChannelOpened,
     DescriptionInvalid,
     GatheringDone,
+    IcePolicy,
     PeerEvent,
     PeerPlan,
     PeerState,
     StateChanged,
 )
+from fairlead_tunnel.resolved_servers import resolved
 
 HIGH_WATER: Final = 256 * 1024
 """Most bytes that one channel queues; the core says that there is room at half of that."""
 SILENCE_SECONDS: Final = 30.0
 """How long consent lasts (RFC 7675, section 5.1)."""
 CLOSE_SECONDS: Final = 5.0
-GATHER_SECONDS: Final = 5.0
+GATHER_SECONDS: Final = 10.0
+"""More than the four seconds after which the core asks servers no longer."""
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,14 @@ class NativeChannel(Protocol):
     def close(self) -> None: ...
 
 
+class StunServer(Protocol):
+    """`fairlead_native.StunServer`, made with an address and a port."""
+
+
+class TurnServer(Protocol):
+    """`fairlead_native.TurnServer`, made with an address, a port, a name and a password."""
+
+
 class NativeLink(Protocol):
     """What is used of `fairlead_native.Connection`."""
 
@@ -76,6 +87,8 @@ class NativeLink(Protocol):
 
     @property
     def reason(self) -> str: ...
+
+    def use_servers(self, *, stun: Iterable[StunServer], turn: Iterable[TurnServer]) -> None: ...
 
     def offer(self) -> str: ...
 
@@ -101,7 +114,7 @@ class NativeLink(Protocol):
 class NativeEngine(Protocol):
     """What is used of `fairlead_native.Engine`."""
 
-    def connect(self) -> NativeLink: ...
+    def connect(self, *, relay_only: bool) -> NativeLink: ...
 
     def close(self) -> None: ...
 
@@ -113,6 +126,10 @@ class NativeLibrary(Protocol):
     NegotiationRefused: type[Exception]
     ConnectionOver: type[Exception]
 
+    def StunServer(self, host: str, port: int) -> StunServer: ...
+
+    def TurnServer(self, host: str, port: int, username: str, credential: str) -> TurnServer: ...
+
     def Engine(self, *, silence: float) -> NativeEngine: ...
 
 
@@ -121,7 +138,7 @@ class NativeCore:
 
     name = "native"
     can_trickle = True
-    can_relay = False
+    can_relay = True
 
     def __init__(self, *, silence: float = SILENCE_SECONDS) -> None:
         """Make it; a peer that is not heard for half of `silence` seconds is disconnected, one that
@@ -147,8 +164,8 @@ class NativeCore:
         self._connections += 1
         return NativeConnection(
             library=self._library,
-            link=self._engine.connect(),
-            trickles=plan.trickles,
+            link=self._engine.connect(relay_only=plan.policy is IcePolicy.RELAY),
+            plan=plan,
             release=self._release,
         )
 
@@ -167,7 +184,7 @@ class NativeConnection:
         *,
         library: NativeLibrary,
         link: NativeLink,
-        trickles: bool,
+        plan: PeerPlan,
         release: Callable[[], None],
     ) -> None:
         self._refusals = (
@@ -175,8 +192,10 @@ class NativeConnection:
             library.NegotiationRefused,
             library.ConnectionOver,
         )
+        self._library = library
         self._link = link
-        self._trickles = trickles
+        self._trickles = plan.trickles
+        self._servers = plan.usable_servers
         self._release = release
         self._take: Callable[[PeerEvent], None] | None = None
         self._told: PeerState | None = None
@@ -242,6 +261,7 @@ class NativeConnection:
             self._release()
 
     async def _described(self, make: Callable[[], str]) -> str:
+        await self._resolve()
         try:
             description = make()
             if self._trickles:
@@ -252,6 +272,22 @@ class NativeConnection:
         except (*self._refusals, TimeoutError) as error:
             log.info("description refused", extra={"cause": type(error).__name__})
             raise DescriptionInvalid from error
+
+    async def _resolve(self) -> None:
+        """Tell the core where the servers are, before it gathers first."""
+        if not self._servers:
+            return
+        found = await resolved(self._servers)
+        self._servers = ()
+        make_stun, make_turn = self._library.StunServer, self._library.TurnServer
+        self._link.use_servers(
+            stun=[make_stun(each.host, each.port) for each in found if not each.is_relay],
+            turn=[
+                make_turn(each.host, each.port, each.username, each.credential)
+                for each in found
+                if each.is_relay
+            ],
+        )
 
     def _take_candidate(self, candidate: str) -> None:
         if self._trickles:
