@@ -171,7 +171,7 @@ async def open_session(
 
     if seal_secret and len(seal_secret) != SEAL_SECRET_BYTES:
         raise SealSecretInvalid
-    chosen = core or _installed_core(relays=ice_policy == "relay")
+    chosen = core or _installed_core()
     loading = asyncio.ensure_future(_loaded(chosen))
     # Nobody asks how it ended when the mesh refuses first.
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -237,11 +237,11 @@ async def forward(
         yield await forwarder.listen(remote_port, local_port, local_host, on_refusal)
 
 
-def _installed_core(*, relays: bool) -> PeerCore:
+def _installed_core() -> PeerCore:
     try:
         from fairlead_tunnel.cores import preferred_core
 
-        return preferred_core(relays=relays)
+        return preferred_core()
     except ImportError as error:
         raise WebrtcMissing from error
 

@@ -36,7 +36,6 @@ class PeerCoreFake:
     """Makes fake connections on one network; keeps them in `made`."""
 
     name = "fake"
-    can_relay = True
 
     def __init__(self, *, network: Network | None = None, can_trickle: bool = True) -> None:
         self.network = network or Network()

@@ -42,7 +42,6 @@ class AiortcCore:
 
     name = _NAME
     can_trickle = False
-    can_relay = True
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()

@@ -23,11 +23,10 @@ def cores() -> list[PeerCore]:
     return found
 
 
-def preferred_core(*, relays: bool = False) -> PeerCore:
-    """Return the best core, of those that can use a relay when it `relays`; raises NoCore."""
+def preferred_core() -> PeerCore:
+    """Return the best core that is installed; raises NoCore."""
     for core in cores():
-        if core.can_relay or not relays:
-            return core
+        return core
     raise NoCore("no WebRTC core is installed")
 
 

@@ -138,7 +138,6 @@ class NativeCore:
 
     name = "native"
     can_trickle = True
-    can_relay = True
 
     def __init__(self, *, silence: float = SILENCE_SECONDS) -> None:
         """Make it; a peer that is not heard for half of `silence` seconds is disconnected, one that

@@ -183,11 +183,6 @@ class PeerCore(Protocol):
         """Say whether it tells and takes candidates one by one, and restarts."""
         ...
 
-    @property
-    def can_relay(self) -> bool:
-        """Say whether it uses the STUN and TURN servers of a plan; else it has host candidates."""
-        ...
-
     async def load(self) -> None:
         """Import what it needs, in a thread; raises ImportError."""
         ...
