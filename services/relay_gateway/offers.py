@@ -37,11 +37,19 @@ def usable_offer(offer: str) -> str:
     for attribute in ("ice-ufrag", "ice-pwd", "fingerprint"):
         if not any(line.startswith(f"a={attribute}:") for line in lines):
             raise SdpInvalid(f"it lacks `a={attribute}`")
+    for line in lines:
+        if line.startswith("a=sctp-port:") and not _is_port(line.partition(":")[2]):
+            raise SdpInvalid("its `a=sctp-port` is not a port (RFC 8841, section 5)")
     candidates = [line for line in lines if line.startswith("a=candidate:")]
     if len(candidates) > MOST_CANDIDATES:
         raise SdpInvalid(f"it has more than {MOST_CANDIDATES} candidates")
     kept = [line for line in lines if not line.startswith("a=candidate:") or usable_candidate(line)]
     return "\r\n".join(kept)
+
+
+def _is_port(text: str) -> bool:
+    digits = text.strip()
+    return digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) <= 65535
 
 
 def _host(candidate: str) -> str:

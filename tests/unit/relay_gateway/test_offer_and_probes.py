@@ -42,6 +42,8 @@ def test_candidates_that_need_multicast_dns_are_left_out() -> None:
         "v=0\r\nm=audio 9 UDP/TLS/RTP/SAVPF 0\r\n",
         offer(*(CANDIDATE.format(host="192.0.2.7") for _ in range(101))),
         offer("a=x:" + "x" * 65536),
+        offer("a=sctp-port:x"),
+        offer("a=sctp-port:70000"),
     ],
 )
 def test_what_is_no_offer_for_data_channels(text: str) -> None:
