@@ -171,8 +171,21 @@ class Switchboard:
         try:
             return self._chosen(trickles)
         except (GatewayUnavailable, GatewaysFull, ModeUnsupported):
-            self._elsewhere = await self._directory.list()
+            await self._look()
             return self._chosen(trickles)
+
+    async def _look(self) -> None:
+        """List the registered gateways, without one whose stream ended here meanwhile."""
+        begun = self._clock.monotonic()
+        self._elsewhere = [
+            gateway
+            for gateway in await self._directory.list()
+            if self._lost_at.get(gateway.gateway_id, begun - 1) < begun
+        ]
+
+    def _overlook(self, gateway_id: str) -> None:
+        """Count on a gateway no more until it registers again."""
+        self._elsewhere = [each for each in self._elsewhere if each.gateway_id != gateway_id]
 
     def _chosen(self, trickles: bool) -> str:
         gateways = {gateway.gateway_id: gateway for gateway in self._elsewhere}
@@ -256,6 +269,7 @@ class Switchboard:
             return
         del self._associations[gateway_id]
         self._lost_at[gateway_id] = self._clock.monotonic()
+        self._overlook(gateway_id)
         log.warning(
             "gateway disconnected",
             extra={"gateway_id": gateway_id, "reason": association.end_reason},
@@ -264,6 +278,8 @@ class Switchboard:
             await self._directory.remove(gateway_id)
         except FairleadError as error:
             log.warning("gateway not deregistered", extra={"reason": error.reason})
+        if gateway_id not in self._associations:
+            self._overlook(gateway_id)  # somebody looked before it was removed
 
     async def patrol(self) -> None:
         """Give up silent streams, close the sessions of gateways that stay away and those past
@@ -274,7 +290,7 @@ class Switchboard:
             if now - association.heard_at > _MISSED_HEARTBEATS * self.heartbeat_seconds:
                 association.end("silent")
                 await self.disconnect(association)
-        self._elsewhere = await self._directory.list()
+        await self._look()
         present = {gateway.gateway_id for gateway in self._elsewhere} | set(self._associations)
         for gateway_id in {session.gateway_id for session in self._book.live()} - present:
             self._lost_at.setdefault(gateway_id, now)  # another replica was lost with it

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
 from signalling.close_reason import CloseReason
+from signalling.gateway import Gateway, GatewayUnavailable
 from signalling.session import Session
 from signalling.session_event import SessionState
 from signalling.session_ports import Subscribed
@@ -151,3 +152,31 @@ async def test_a_copy_that_is_old_changes_nothing_wrongly() -> None:
     await two.broker.close("default", opened.session_id)
     await one.broker.close("default", opened.session_id)
     assert (await one.broker.get("default", opened.session_id)).version == kept.version + 1
+
+
+async def test_a_gateway_that_went_away_after_a_look_is_not_chosen() -> None:
+    house = make_house()
+    association, _ = await house.connect()
+    await house.switchboard.patrol()
+    assert await house.switchboard.choose() == GATEWAY
+    await house.switchboard.disconnect(association)
+    with pytest.raises(GatewayUnavailable):
+        await house.switchboard.choose()
+
+
+async def test_a_gateway_that_goes_away_during_a_look_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = make_house()
+    association, _ = await house.connect()
+    found = await house.directory.list()
+
+    async def looking() -> Sequence[Gateway]:
+        await house.switchboard.disconnect(association)
+        return found
+
+    monkeypatch.setattr(house.directory, "list", looking)
+    await house.switchboard.patrol()
+    monkeypatch.undo()
+    with pytest.raises(GatewayUnavailable):
+        await house.switchboard.choose()
