@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from chassis.clock import Clock
 from chassis.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -145,8 +145,10 @@ class GatewayDesk:
                 and session.expires_at - self._clock.now() <= half
             ):
                 try:
-                    await self._book.change(session.session_id, self._connected)
-                except (SessionClosed, SessionNotFound, SessionStateInvalid):
+                    await self._book.change(
+                        session.session_id, lambda before: before.renewed(expires_at=self._until())
+                    )
+                except SessionNotFound:
                     continue
                 except Unavailable as error:
                     # It goes on as it is; the next word of the gateway is the next chance.
@@ -184,8 +186,11 @@ class GatewayDesk:
             self._switchboard.unwant(gateway_id, session_id)
 
     def _connected(self, before: Session) -> Session:
-        seconds = self._timings.session_seconds
-        return before.connected(expires_at=self._clock.now() + timedelta(seconds=seconds))
+        return before.connected(expires_at=self._until())
+
+    def _until(self) -> datetime:
+        """Return until when a connected session holds without another word of its gateway."""
+        return self._clock.now() + timedelta(seconds=self._timings.session_seconds)
 
     @staticmethod
     def _own(gateway_id: str, session: Session) -> Session:

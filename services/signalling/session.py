@@ -263,6 +263,12 @@ class Session:
             expires_at=expires_at,
         )._telling(SessionEvent(0, EventKind.STATE, state=SessionState.CONNECTED))
 
+    def renewed(self, *, expires_at: datetime) -> Session:
+        """Let a connected session hold until then; which round's path is up stays as it was told."""
+        if not self.is_connected:
+            return self
+        return replace(self, expires_at=expires_at, version=self.version + 1)
+
     def closed(self, reason: CloseReason, detail: str = "") -> Session:
         """Close it; the first reason stays. What was negotiated is dropped from the record."""
         if RULES[Word.CLOSE][self.phase] is Verdict.IGNORE:

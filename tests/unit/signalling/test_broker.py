@@ -26,6 +26,7 @@ from tests.fakes.sessions import (
     ANSWER,
     MEETING,
     OFFER,
+    candidate,
 )
 
 pytestmark = pytest.mark.asyncio
@@ -260,7 +261,26 @@ async def test_sessions_expire_unless_their_gateway_is_heard(house: House) -> No
     assert await association.next_order() == Unwant("ses_sentinel")  # it never had an offer
 
 
-@pytest.mark.parametrize("reason", ["peer_closed", "connection_failed", "requested"])
+async def test_a_renewal_during_a_restart_makes_no_candidate_late(house: House) -> None:
+    association, _ = await house.connect(can_trickle=True)
+    session_id = await house.trickling(association)
+    await house.desk.take_change(GATEWAY, session_id, connected=True, reason="")
+    restarting = asyncio.create_task(
+        house.broker.restart("default", session_id, OFFER.replace("abcd", "efgh"))
+    )
+    await association.next_order()
+    await house.desk.take_answer(GATEWAY, session_id, ANSWER, round_number=2)
+    await restarting
+    before = await house.broker.get("default", session_id)
+    house.clock.advance(40)
+    await house.desk.keep_connected(GATEWAY)
+    assert (await house.broker.get("default", session_id)).expires_at > before.expires_at
+    assert await house.add(session_id, candidate(8), round_number=2) == ["accepted"]
+    await house.desk.take_change(GATEWAY, session_id, connected=True, reason="")
+    assert await house.add(session_id, candidate(9), round_number=2) == ["late"]
+
+
+@pytest.mark.parametrize("reason", ["peer_closed", "connection_failed", "requested", "drained"])
 async def test_a_gateway_tells_why_an_association_ended(house: House, reason: str) -> None:
     association, _ = await house.connect()
     session = await house.answered(association)
