@@ -20,6 +20,8 @@ class CloseReason(StrEnum):
     PEER_CLOSED = "peer_closed"
     CONNECTION_FAILED = "connection_failed"
     REQUESTED = "requested"
+    DRAINED = "drained"
+    """The gateway stops; another one may take its place."""
 
 
 @dataclass(frozen=True, slots=True)

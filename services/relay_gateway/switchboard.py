@@ -23,6 +23,9 @@ from relay_gateway.session import CloseReason, GatewayDraining, GatewayFull, Wan
 REMEMBERED = 1024
 """Closed sessions whose end is told again when signalling, having missed it, still wants them."""
 
+_OURS = frozenset({CloseReason.REQUESTED, CloseReason.DRAINED})
+"""Ends that come from this side, also before there is an answer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -70,7 +73,7 @@ class Switchboard:
     ) -> None:
         self._draining = True
         for held in list(self._held.values()):
-            self._close(held)
+            self._close(held, CloseReason.DRAINED)
         await self._tasks.__aexit__(kind, error, trace)
 
     @property
@@ -147,10 +150,10 @@ class Switchboard:
         # Not at the end of the coroutine: a task that is cancelled at once never enters it.
         held.task.add_done_callback(lambda _: self._forget(held))
 
-    def _close(self, held: _Held) -> None:
+    def _close(self, held: _Held, reason: CloseReason = CloseReason.REQUESTED) -> None:
         """End a session by cancelling its task, unless that is ending it already."""
         if not held.is_ending and held.task is not None:
-            held.reason = CloseReason.REQUESTED
+            held.reason = reason
             held.task.cancel()
 
     async def _keep(self, held: _Held) -> None:
@@ -169,8 +172,8 @@ class Switchboard:
     def _forget(self, held: _Held) -> None:
         session_id = held.session.wanted.session_id
         del self._held[session_id]
-        if not held.session.is_answered and held.reason is not CloseReason.REQUESTED:
-            return
+        if not held.session.is_answered and held.reason not in _OURS:
+            return  # the refusal says it
         self._ended[session_id] = held.reason
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)

@@ -85,7 +85,7 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
                     _, log = await gateway.communicate()
                 assert gateway.returncode == 0
                 (session_id,) = signalling.answers
-                assert signalling.closed(session_id) == ["requested"]
+                assert signalling.closed(session_id) == ["drained"]
             assert b"Traceback" not in log
             assert b"never retrieved" not in log
         finally:

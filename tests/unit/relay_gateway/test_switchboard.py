@@ -253,10 +253,19 @@ async def test_no_more_sessions_than_the_capacity_and_none_while_draining() -> N
 
 
 @pytest.mark.asyncio
-async def test_leaving_closes_every_session() -> None:
+async def test_leaving_closes_every_session_as_drained() -> None:
     async with room() as it:
         it.board.want(wanted("ses_a"))
         it.board.want(wanted("ses_b"))
         await turns()
         made = it.carrier.made
+        it.carrier.may_answer.clear()
+        it.board.want(wanted("ses_c"))
+        await turns()
     assert [association.closes for association in made.values()] == [1, 1]
+    ended = [told for told in it.said.told if isinstance(told, Changed)]
+    assert sorted((told.session_id, told.close_reason) for told in ended) == [
+        ("ses_a", "drained"),
+        ("ses_b", "drained"),
+        ("ses_c", "drained"),
+    ]
