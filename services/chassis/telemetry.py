@@ -131,10 +131,10 @@ def current_trace_id() -> str:
     return current_ids()[0]
 
 
-def traceparent() -> str:
-    """Return the active span as a W3C `traceparent` value, or an empty string."""
+def traceparent(span: trace.Span | None = None) -> str:
+    """Return a span, else the active one, as a W3C `traceparent` value, or an empty string."""
     carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier)
+    _PROPAGATOR.inject(carrier, None if span is None else trace.set_span_in_context(span))
     return carrier.get("traceparent", "")
 
 

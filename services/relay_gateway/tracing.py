@@ -1,5 +1,5 @@
-"""The gateway's spans: `session.offer` and `session.restart` around an answer, `channel.open`
-around an opening.
+"""The gateway's spans: `session.offer` and `session.restart` around an answer, `session.connect`
+from an offer to the path that carries, `channel.open` around an opening.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from opentelemetry.trace import StatusCode, TracerProvider
+from opentelemetry.trace import Span, StatusCode, TracerProvider
 
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
-from relay_gateway.happening import Happening
+from relay_gateway.happening import Ended, Happening, PathUp
 from relay_gateway.ports import Association, Carrier, ChannelOpening, Stream
 from relay_gateway.session import WantedSession
 
@@ -45,18 +45,36 @@ class _Spans:
                 span.set_status(StatusCode.ERROR, "internal")
                 raise
 
+    def begin(self, name: str, session: WantedSession) -> Span:
+        """Return a span that is open until it is ended; one that never is, is not exported."""
+        return self._tracer.start_span(
+            name,
+            context=remote_context(session.traceparent),
+            attributes={"fairlead.session.id": session.session_id},
+        )
+
 
 class TracedCarrier:
-    """A carrier whose answers are spans."""
+    """A carrier whose answers and first connections are spans."""
 
     def __init__(self, *, carrier: Carrier, tracer_provider: TracerProvider) -> None:
         self._carrier = carrier
         self._spans = _Spans(tracer_provider)
 
     async def answer(self, wanted: WantedSession, take: Callable[[Happening], None]) -> Association:
-        """Answer an offer."""
+        """Answer an offer; the span of its connection ends with the first path, or without one."""
+        connecting = self._spans.begin("session.connect", wanted)
+
+        def taken(happening: Happening) -> None:
+            if connecting.is_recording() and isinstance(happening, PathUp | Ended):
+                if isinstance(happening, Ended):
+                    connecting.set_attribute("error.type", happening.reason.value)
+                    connecting.set_status(StatusCode.ERROR, happening.reason.value)
+                connecting.end()
+            take(happening)
+
         with self._spans.open("session.offer", wanted):
-            return await self._carrier.answer(wanted, take)
+            return await self._carrier.answer(wanted, taken)
 
     async def restart(self, association: Association, wanted: WantedSession) -> str:
         """Answer the offer of another round."""

@@ -100,9 +100,11 @@ class Broker:
                 pass  # the name is new
         if wanted.ice_policy is IcePolicy.RELAY:
             self._servers.for_session(session_id, IcePolicy.RELAY, now=self._clock.now())
-        if not (await self._launches.reached(tenant, launch_id)).held:
+        reached = await self._launches.reached(tenant, launch_id)
+        if not reached.held:
             raise LaunchNotHeld(launch_id)
-        session = await self._book.create(await self._fresh(session_id, wanted))
+        fresh = await self._fresh(session_id, wanted, reached.traceparent)
+        session = await self._book.create(fresh)
         await self._close_if_ended(session)
         return wanted.same(session)
 
@@ -116,6 +118,16 @@ class Broker:
             )
         except RelayUnavailable:
             return ()
+
+    def trace_of(self, tenant: str, session_id: str) -> str:
+        """Return the trace (W3C `traceparent`) of the caller's session, where this process has it;
+        else nothing.
+        """
+        try:
+            session = self._book.known(self._id(tenant, session_id))
+        except SessionNotFound:
+            return ""
+        return session.traceparent if session and session.tenant == tenant else ""
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have the gateway answer an offer; the same offer again gets the same answer, also at the
@@ -278,7 +290,7 @@ class Broker:
         except SessionNameRefused:
             raise SessionNotFound(text) from None
 
-    async def _fresh(self, session_id: str, wanted: _Wanted) -> Session:
+    async def _fresh(self, session_id: str, wanted: _Wanted, traceparent: str = "") -> Session:
         is_trickling = wanted.mode is SessionMode.TRICKLE
         now = self._clock.now()
         return Session(
@@ -290,6 +302,7 @@ class Broker:
             expires_at=now + timedelta(seconds=self._timings.session_seconds),
             mode=wanted.mode,
             ice_policy=wanted.ice_policy,
+            traceparent=traceparent,
         )
 
     def _limit(self, session: Session) -> datetime:

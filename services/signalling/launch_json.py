@@ -255,6 +255,7 @@ def record_json(record: LaunchRecord) -> Json:
         "has_command": record.has_command,
         "has_channel": record.has_channel,
         "workspace_lent": record.workspace_lent,
+        "traceparent": record.traceparent,
         "host": host_json(record.host),
         "launch": launch_json(record.launch),
     }

@@ -284,6 +284,7 @@ def parse_record(text: str | bytes) -> LaunchRecord:
         has_command=fields.flag("has_command"),
         has_channel=fields.flag("has_channel"),
         workspace_lent=fields.flag("workspace_lent"),
+        traceparent=fields.text("traceparent"),
         host=_host(fields.object("host")),
         launch=_launch(fields.object("launch")),
     )

@@ -17,7 +17,8 @@ class LaunchRecord:
 
     `owner` is the replica that runs it, `fingerprint` that of its request, `host` the host with the
     addresses that it had when the launch was placed, `last_event` the number of its newest control
-    event. A workspace that is lent was there before, and stays.
+    event. A workspace that is lent was there before, and stays. `traceparent` (W3C) is the span of
+    its run, which its sessions belong to.
     """
 
     tenant: str
@@ -31,6 +32,7 @@ class LaunchRecord:
     version: int = 1
     last_event: int = 0
     workspace_lent: bool = False
+    traceparent: str = ""
 
     @property
     def launch_id(self) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from opentelemetry.trace import Span, StatusCode, TracerProvider, format_trace_id
 
 from chassis.errors import FairleadError
+from chassis.telemetry import traceparent
 from signalling.host import Host
 from signalling.launch import Launch
 from signalling.placement import Placement
@@ -35,6 +36,11 @@ class OpenRunSpan:
         """Return the trace that the run belongs to, as 32 hexadecimal digits; empty without one."""
         context = self._span.get_span_context()
         return format_trace_id(context.trace_id) if context.is_valid else ""
+
+    @property
+    def traceparent(self) -> str:
+        """Return the span (W3C), for what belongs to the launch later; empty without one."""
+        return traceparent(self._span)
 
     def tell(self, launch: Launch) -> None:
         """Note how far the launch has come."""

@@ -34,7 +34,7 @@ from signalling.launch_watcher import LaunchWatcher
 from signalling.launches import Launches
 from signalling.live_launch import LiveLaunch
 from signalling.placement import Placement
-from signalling.ports import Hosts, LaunchSpans, LaunchStore, Span, SpanStore
+from signalling.ports import Hosts, LaunchSpans, LaunchStore, RunSpan, Span, SpanStore
 from signalling.snapshot import Source
 from signalling.workspace import Workspace, WorkspaceState
 from signalling.workspace_errors import HostAway, WorkspaceNotFound
@@ -200,7 +200,7 @@ class Launcher:
             with self._spans.launch(tenant, launch_id) as span:
                 live = await self._answer(
                     accepted,
-                    self._accept(tenant, launch_id, request, fingerprint, span.trace_id),
+                    self._accept(tenant, launch_id, request, fingerprint, span),
                 )
                 del self._starting[launch_id]
                 if live is None:
@@ -246,7 +246,7 @@ class Launcher:
         launch_id: str,
         request: LaunchRequest,
         fingerprint: str,
-        trace_id: str,
+        span: RunSpan,
     ) -> tuple[Launch, LiveLaunch | None]:
         """Place and record a launch; without a live one where somebody else runs it already."""
         try:
@@ -267,6 +267,7 @@ class Launcher:
             has_command=request.command is not None,
             has_channel=bool(request.offer),
             workspace_lent=bool(request.workspace_id),
+            traceparent=span.traceparent,
             launch=Launch(
                 launch_id=launch_id,
                 state=LaunchState.REQUESTED,
@@ -276,7 +277,7 @@ class Launcher:
                 branch=request.workspace_branch or source.branch,
                 arguments=() if request.command is None else request.command.arguments,
                 keep=request.keep,
-                trace_id=trace_id,
+                trace_id=span.trace_id,
                 expires_at=now + working,
                 host_id=host.host_id,
             ),

@@ -115,9 +115,18 @@ class Launches:
 
     async def reached(self, tenant: str, launch_id: str) -> Reached:
         """Say what sessions may reach of a launch; raises LaunchNotFound."""
-        launch = await self.get(tenant, launch_id)
-        has_both = bool(launch.workspace_id and launch.sandbox_id)
-        return Reached(has_sandbox=has_both, is_over=launch.released_at is not None)
+        record = await self.record(tenant, launch_id)
+        launch = record.launch
+        return Reached(
+            has_sandbox=bool(launch.workspace_id and launch.sandbox_id),
+            is_over=launch.released_at is not None,
+            traceparent=record.traceparent,
+        )
+
+    def traceparent(self, tenant: str, launch_id: str) -> str:
+        """Return the span of a launch's run; empty where the launch is not in memory here."""
+        live = self._mirror.live(launch_id)
+        return live.record.traceparent if live is not None and live.tenant == tenant else ""
 
     async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
         """Have the worker bring one connection to a gateway; raises LaunchNotFound, LaunchNotHeld

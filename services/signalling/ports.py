@@ -331,6 +331,11 @@ class RunSpan(Protocol):
         """Return the trace that the run belongs to; empty without one."""
         ...
 
+    @property
+    def traceparent(self) -> str:
+        """Return the span (W3C), for what belongs to the launch later; empty without one."""
+        ...
+
     def tell(self, launch: Launch) -> None:
         """Note how far the launch has come."""
         ...

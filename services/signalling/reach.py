@@ -24,6 +24,10 @@ class Reach:
         await self._sandboxes.get(tenant, launch_id)
         return Reached(has_sandbox=True, is_over=False)
 
+    def traceparent(self, tenant: str, launch_id: str) -> str:
+        """Return the trace of a launch; a sandbox has none."""
+        return self._launches.traceparent(tenant, launch_id)
+
     async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
         """Have the worker bring one connection to a gateway."""
         if launch_id.startswith(_SANDBOX):

@@ -50,9 +50,9 @@ class Session:
 
     Offer, answer, refusal and candidates are those of the round under way. `connected_round` is
     the last round whose path was reported as up. `spent` are digests of the offers of earlier
-    rounds, so that a late one starts nothing. `traceparent` (W3C) is the span that the offer came
-    with; the gateway's work on it belongs to that trace. `forgotten` is the number of the last
-    event that was dropped because there were too many.
+    rounds, so that a late one starts nothing. `traceparent` (W3C) is the span that it
+    belongs to: that of its launch's run, then that of its offer; the gateway's work is in that
+    trace. `forgotten` is the number of the last event that was dropped because there were too many.
     """
 
     session_id: str
@@ -125,7 +125,7 @@ class Session:
             self,
             state=SessionState.OFFERED,
             offer=offer,
-            traceparent=traceparent,
+            traceparent=traceparent or self.traceparent,
             expires_at=expires_at,
         )._telling(SessionEvent(0, EventKind.STATE, state=SessionState.OFFERED))
 
@@ -264,7 +264,7 @@ class Session:
         )._telling(SessionEvent(0, EventKind.STATE, state=SessionState.CONNECTED))
 
     def renewed(self, *, expires_at: datetime) -> Session:
-        """Let a connected session hold until then; which round's path is up stays as it was told."""
+        """Let a connected session hold until then; which round's path is up stays as told."""
         if not self.is_connected:
             return self
         return replace(self, expires_at=expires_at, version=self.version + 1)

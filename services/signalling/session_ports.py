@@ -75,10 +75,13 @@ class GatewayDirectory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What a session leads to, as far as sessions care."""
+    """What a session leads to, as far as sessions care; `traceparent` (W3C) is the trace that
+    sessions belong to, empty where they have their own.
+    """
 
     has_sandbox: bool
     is_over: bool
+    traceparent: str = ""
 
     @property
     def held(self) -> bool:
@@ -93,6 +96,10 @@ class ReachedLaunches(Protocol):
         """Say what there is, which may not hold a sandbox yet; raises LaunchNotFound and
         SandboxNotFound.
         """
+        ...
+
+    def traceparent(self, tenant: str, launch_id: str) -> str:
+        """Return the trace that sessions belong to, where that is known without asking anybody."""
         ...
 
     async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, get_current
 from opentelemetry.trace import Span, StatusCode, TracerProvider
 
 from chassis.errors import FairleadError
-from chassis.telemetry import remote_context
+from chassis.telemetry import links_to, remote_context
 from signalling.gateway import Meeting
 from signalling.gateway_desk import GatewayDesk
 from signalling.ice_candidate import CandidateOutcome
@@ -37,9 +37,11 @@ class _Spans:
     def open(
         self, name: str, attributes: dict[str, str | int], context: Context | None = None
     ) -> Iterator[Span]:
+        """Open a span; in a context of its own it is linked to whoever asked."""
         with self._tracer.start_as_current_span(
             name,
             context=context,
+            links=links_to(get_current()) if context else None,
             attributes=attributes,
             record_exception=False,
             set_status_on_exception=False,
@@ -55,8 +57,10 @@ class _Spans:
 
 
 class TracedSessions:
-    """Sessions with a span around each step; `trace_of` gives the traceparent of a session's offer,
-    empty where it is not known here.
+    """Sessions with a span around each step, in the trace of the launch that they lead to.
+
+    `trace_of` gives the traceparent of a tenant's session, `trace_of_launch` that of a tenant's
+    launch; empty where it is not known here, and the span is in the caller's trace.
     """
 
     def __init__(
@@ -64,10 +68,12 @@ class TracedSessions:
         *,
         sessions: Sessions,
         tracer_provider: TracerProvider,
-        trace_of: Callable[[str], str],
+        trace_of: Callable[[str, str], str],
+        trace_of_launch: Callable[[str, str], str],
     ) -> None:
         self._sessions = sessions
         self._trace_of = trace_of
+        self._trace_of_launch = trace_of_launch
         self._spans = _Spans(tracer_provider)
 
     async def open(
@@ -81,7 +87,9 @@ class TracedSessions:
         conversation_id: str = "",
     ) -> Session:
         """Reserve a gateway."""
-        with self._spans.open("session.open", {"fairlead.launch.id": launch_id[:64]}) as span:
+        attributes: dict[str, str | int] = {"fairlead.launch.id": launch_id[:64]}
+        context = _context(self._trace_of_launch(tenant, launch_id))
+        with self._spans.open("session.open", attributes, context) as span:
             session = await self._sessions.open(
                 tenant, launch_id, mode, key, policy=policy, conversation_id=conversation_id
             )
@@ -95,7 +103,8 @@ class TracedSessions:
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have an offer answered."""
-        with self._spans.open("session.offer", _of(session_id)) as span:
+        context = self._context(tenant, session_id)
+        with self._spans.open("session.offer", _of(session_id), context) as span:
             session = await self._sessions.offer(tenant, session_id, offer)
             span.set_attribute("fairlead.launch.id", session.launch_id)
             span.set_attribute("fairlead.session.gateway_id", session.gateway_id)
@@ -112,7 +121,7 @@ class TracedSessions:
     ) -> Sequence[CandidateOutcome]:
         """Give candidates to the gateway, as part of the trace of the offer."""
         attributes = _of(session_id) | {"fairlead.session.candidates": len(candidates)}
-        with self._spans.open("candidates.flush", attributes, self._context(session_id)):
+        with self._spans.open("candidates.flush", attributes, self._context(tenant, session_id)):
             return await self._sessions.add_candidates(
                 tenant, session_id, candidates, ended=ended, round_number=round_number
             )
@@ -120,7 +129,7 @@ class TracedSessions:
     async def restart(self, tenant: str, session_id: str, offer: str) -> Session:
         """Begin a round, as part of the trace of the first offer."""
         with self._spans.open(
-            "session.restart", _of(session_id), self._context(session_id)
+            "session.restart", _of(session_id), self._context(tenant, session_id)
         ) as span:
             session = await self._sessions.restart(tenant, session_id, offer)
             span.set_attribute("fairlead.session.round", session.round)
@@ -131,16 +140,15 @@ class TracedSessions:
     ) -> AsyncGenerator[Watched, None]:
         """Watch a session; the span ends when the watcher is there."""
         async with aclosing(self._sessions.watch(tenant, session_id, cursor)) as happenings:
-            with self._spans.open("session.watch", _of(session_id), self._context(session_id)):
+            context = self._context(tenant, session_id)
+            with self._spans.open("session.watch", _of(session_id), context):
                 subscribed = await anext(happenings)
             yield subscribed
             async for watched in happenings:
                 yield watched
 
-    def _context(self, session_id: str) -> Context | None:
-        """Return the trace of a session's offer; before there is one None, the caller's own."""
-        traceparent = self._trace_of(session_id)
-        return remote_context(traceparent) if traceparent else None
+    def _context(self, tenant: str, session_id: str) -> Context | None:
+        return _context(self._trace_of(tenant, session_id))
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session."""
@@ -160,6 +168,11 @@ class TracedSessions:
     async def close_launch(self, launch_id: str) -> None:
         """Close the sessions of a launch."""
         await self._sessions.close_launch(launch_id)
+
+
+def _context(traceparent: str) -> Context | None:
+    """Return the trace to be in; None is the caller's own."""
+    return remote_context(traceparent) if traceparent else None
 
 
 def _of(session_id: str) -> dict[str, str | int]:

@@ -49,12 +49,11 @@ class SessionHalf:
             servers=self.servers,
         )
         return TracedSessions(
-            sessions=broker, tracer_provider=self.tracer_provider, trace_of=self._trace_of
+            sessions=broker,
+            tracer_provider=self.tracer_provider,
+            trace_of=broker.trace_of,
+            trace_of_launch=launches.traceparent,
         )
-
-    def _trace_of(self, session_id: str) -> str:
-        session = self.book.known(session_id)
-        return session.traceparent if session else ""
 
     def desk(self, launches: ReachedLaunches) -> TracedDesk:
         """Return the gateways' desk for these launches."""

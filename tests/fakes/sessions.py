@@ -111,6 +111,10 @@ class FakeReachedLaunches:
     def __init__(self) -> None:
         self._launches: dict[tuple[str, str], Launch] = {}
         self.opened: list[tuple[str, int, Meeting]] = []
+        self.trace = ""
+
+    def traceparent(self, tenant: str, launch_id: str) -> str:
+        return self.trace if (tenant, launch_id) in self._launches else ""
 
     def put(self, tenant: str, launch: Launch) -> None:
         self._launches[tenant, launch.launch_id] = launch
@@ -124,7 +128,7 @@ class FakeReachedLaunches:
     async def reached(self, tenant: str, launch_id: str) -> Reached:
         launch = await self.get(tenant, launch_id)
         has_both = bool(launch.workspace_id and launch.sandbox_id)
-        return Reached(has_sandbox=has_both, is_over=launch.released_at is not None)
+        return Reached(has_both, launch.released_at is not None, self.trace)
 
     async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
         await self.get(tenant, launch_id)

@@ -78,6 +78,7 @@ def record(*, tenant: str = "default", at: datetime = NOW, **changes: object) ->
         lease=timedelta(seconds=90.5),
         has_command=True,
         has_channel=False,
+        traceparent=f"00-{'f' * 32}-{'e' * 16}-01",
     )
 
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chassis.errors import FairleadError
+from relay_gateway.happening import Happening
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedOpener
@@ -48,6 +49,33 @@ async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() 
     }
     assert opening.status.description == "port_timeout"
     assert offer.status.is_ok or offer.status.is_unset
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_connection_is_one_span_from_the_offer_to_its_first_path_or_end(ends: bool) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    carrier, happenings = CarrierFake(), list[Happening]()
+    traced = TracedCarrier(carrier=carrier, tracer_provider=provider)
+    await traced.answer(SESSION, happenings.append)
+    made = carrier.made["ses_a"]
+    assert [span.name for span in exporter.get_finished_spans()] == ["session.offer"]
+    if ends:
+        made.end()
+    else:
+        made.connect()
+        made.lose_path()
+        made.connect()
+        made.end()
+    (connecting,) = exporter.get_finished_spans()[1:]
+    assert connecting.name == "session.connect"
+    assert connecting.parent is not None
+    assert f"{connecting.parent.span_id:016x}" == PARENT
+    assert set(connecting.attributes or {}) <= set(ATTRIBUTES)
+    assert connecting.status.description == ("peer_closed" if ends else None)
+    assert len(happenings) == (1 if ends else 4)
 
 
 @pytest.mark.asyncio
