@@ -177,9 +177,11 @@ async def open_session(
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     try:
         opening = OpenSession(api=api, core=chosen, pace=pace, sleep=sleep, seal_secret=seal_secret)
-        async with opening.hold(launch_id, mode, ice_policy, loading) as session:
-            limit = RELAY_SECONDS if ice_policy == "relay" else CONNECT_SECONDS
-            await session.wait_connected(limit if connect_seconds is None else connect_seconds)
+        if connect_seconds is None:
+            connect_seconds = RELAY_SECONDS if ice_policy == "relay" else CONNECT_SECONDS
+        async with opening.connected(
+            launch_id, mode, ice_policy, loading, connect_seconds
+        ) as session:
             yield session
     finally:
         loading.cancel()

@@ -112,7 +112,9 @@ class TunnelLost(Unavailable):
         )
 
 
-_AGAIN = frozenset({"gateway_not_ready", "gateway_gone", "unavailable", "gateway_timeout"})
+_AGAIN = frozenset({"gateway_not_ready", "unavailable", "gateway_timeout"})
+_FINAL = frozenset({"offer_refused", "gateway_gone"})
+_GONE = frozenset({"gateway_gone", "gateway_lost", "drained"})
 _KINDS = (Unavailable, DeadlineExceeded)
 
 
@@ -120,4 +122,9 @@ def may_pass(error: FairleadError | TimeoutError) -> bool:
     """Say whether the same call may succeed a little later."""
     if isinstance(error, TimeoutError):
         return True
-    return error.reason in _AGAIN or (isinstance(error, _KINDS) and error.reason != "offer_refused")
+    return error.reason in _AGAIN or (isinstance(error, _KINDS) and error.reason not in _FINAL)
+
+
+def is_gone(error: FairleadError) -> bool:
+    """Say whether the session's gateway has gone, so that another session may get another one."""
+    return error.reason in _GONE

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fairlead_sdk.client import make_idempotency_key
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.peer_session import AsyncSession
 from fairlead_sdk.session_api import SessionApi
-from fairlead_sdk.session_errors import CoreUnable, may_pass
+from fairlead_sdk.session_errors import ConnectTimeout, CoreUnable, is_gone, may_pass
 from fairlead_sdk.session_records import COMPLETE, TRICKLE, OpenedSession
 from fairlead_sdk.session_talk import Pace, Sleep
 from fairlead_tunnel.peer_connection import (
@@ -44,6 +44,40 @@ class OpenSession:
         self._pace = pace or Pace()
         self._sleep = sleep
         self._seal_secret = seal_secret
+
+    @asynccontextmanager
+    async def connected(
+        self,
+        launch_id: str,
+        mode: str,
+        ice_policy: str,
+        loading: asyncio.Future[None],
+        seconds: float,
+    ) -> AsyncIterator[AsyncSession]:
+        """Hold a session that is connected within `seconds`; one whose gateway goes away meanwhile
+        is replaced by another one, at another gateway.
+
+        Raises ConnectTimeout, ConnectionFailed, and what `hold` raises or the mesh says.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        for pause in (*self._pace.pauses, None):
+            async with AsyncExitStack() as stack:
+                try:
+                    session = await stack.enter_async_context(
+                        self.hold(launch_id, mode, ice_policy, loading)
+                    )
+                    await session.wait_connected(deadline - loop.time())
+                except ConnectTimeout:
+                    raise ConnectTimeout(seconds) from None
+                except FairleadError as error:
+                    is_last = pause is None or deadline - loop.time() <= pause
+                    if is_last or not is_gone(error):
+                        raise
+                else:
+                    yield session
+                    return
+            await self._sleep(pause or 0.0)
 
     @asynccontextmanager
     async def hold(

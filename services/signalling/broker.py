@@ -20,6 +20,8 @@ from signalling.launch_request import check_key
 from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook, Watch
 from signalling.session_errors import (
+    GatewayGone,
+    GatewayNotReady,
     GatewayTimeout,
     ModeUnsupported,
     OfferConflict,
@@ -133,8 +135,8 @@ class Broker:
         """Have the gateway answer an offer; the same offer again gets the same answer, also at the
         same time.
 
-        Raises SdpInvalid, SessionNotFound, SessionClosed, OfferConflict, OfferRefused and
-        GatewayTimeout.
+        Raises SdpInvalid, SessionNotFound, SessionClosed, GatewayGone, OfferConflict,
+        OfferRefused, GatewayTimeout and GatewayNotReady.
         """
         check_offer(offer)
         trace = self._traceparent()
@@ -181,7 +183,8 @@ class Broker:
     ) -> Sequence[CandidateOutcome]:
         """Keep candidates of the client and give them to the gateway, in order and each once.
 
-        Raises CandidatesExceeded, SessionNotFound, SessionClosed, ModeConflict and RoundInvalid.
+        Raises CandidatesExceeded, SessionNotFound, SessionClosed, GatewayGone, ModeConflict and
+        RoundInvalid.
         """
         check_batch(candidates)
         outcomes: Sequence[CandidateOutcome] = ()
@@ -234,7 +237,9 @@ class Broker:
                 async with asyncio.timeout(self._timings.offer_timeout_seconds):
                     return await _answer_to(offer, session, watch)
             except TimeoutError as error:
-                raise GatewayTimeout(session_id) from error
+                if self._switchboard.is_present(session.gateway_id):
+                    raise GatewayTimeout(session_id) from error
+                raise GatewayNotReady(session_id) from error
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; a foreign one is SessionNotFound."""
@@ -309,8 +314,8 @@ class Broker:
         return self._clock.now() + self._timings.connect_limit(session.ice_policy)
 
     def _mine(self, tenant: str, session: Session) -> Session:
-        """Return a session that is the caller's and goes on; raises SessionNotFound and
-        SessionClosed.
+        """Return a session that is the caller's and goes on; raises SessionNotFound, SessionClosed
+        and GatewayGone.
         """
         found = self._book.timely(_owned(tenant, session))
         _raise_if_closed(found)
@@ -354,6 +359,8 @@ def _owned(tenant: str, session: Session) -> Session:
 
 
 def _raise_if_closed(session: Session) -> None:
+    if session.close_reason in (CloseReason.GATEWAY_LOST, CloseReason.DRAINED):
+        raise GatewayGone(session.session_id, session.close_reason)
     if session.close_reason is not None:
         raise SessionClosed(session.session_id, session.close_reason)
 

@@ -111,6 +111,11 @@ class Session:
         return self.state in (SessionState.ANSWERED, SessionState.CONNECTED)
 
     @property
+    def is_unanswered(self) -> bool:
+        """Say whether its client waits for the answer to the first offer."""
+        return self.state is SessionState.OFFERED
+
+    @property
     def trickles(self) -> bool:
         """Say whether candidates follow the descriptions."""
         return self.mode is SessionMode.TRICKLE

@@ -37,6 +37,30 @@ class SessionClosed(FailedPrecondition):
         )
 
 
+class GatewayGone(Unavailable):
+    """The session is closed, because its gateway has gone or stops."""
+
+    def __init__(self, session_id: str, reason: str) -> None:
+        super().__init__(
+            f"The session's gateway has gone, and the session is closed ({reason}).",
+            reason="gateway_gone",
+            remedy="Open another session.",
+            fields={"session_id": session_id, "close_reason": str(reason)},
+        )
+
+
+class GatewayNotReady(Unavailable):
+    """The session's gateway is away, and did not come back in time to answer the offer."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session's gateway is not connected just now.",
+            reason="gateway_not_ready",
+            remedy="Send the same offer again in a moment.",
+            fields={"session_id": session_id},
+        )
+
+
 class OfferRefused(FailedPrecondition):
     """The gateway could not make an answer."""
 

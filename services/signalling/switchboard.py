@@ -29,6 +29,8 @@ OUTBOX_ORDERS = 4096
 """How many orders wait for a gateway at most."""
 _MISSED_HEARTBEATS = 3
 _FOLLOW_AGAIN_SECONDS = 0.5
+_UNANSWERED_GRACE_SECONDS = 5.0
+"""The longest that a gateway waits before it dials again: one that lives is back by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,12 @@ class Switchboard:
     def connected(self) -> Collection[str]:
         """Return the ids of the gateways that are connected here."""
         return tuple(self._associations)
+
+    def is_present(self, gateway_id: str) -> bool:
+        """Say whether a gateway is connected, here or as far as is known at another replica."""
+        return gateway_id in self._associations or any(
+            gateway.gateway_id == gateway_id for gateway in self._elsewhere
+        )
 
     async def choose(self, *, trickles: bool = False) -> str:
         """Return the id of the gateway for a new session, here or at another replica.
@@ -299,6 +307,8 @@ class Switchboard:
                 del self._lost_at[gateway_id]
             elif now - lost_at >= self._grace:
                 await self._give_up(gateway_id)
+            elif now - lost_at >= _UNANSWERED_GRACE_SECONDS:
+                await self._close_unanswered(gateway_id)
         for session in self._book.live():
             await self._expire(session)
 
@@ -312,6 +322,12 @@ class Switchboard:
                 return
             await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
         self._lost_at.pop(gateway_id, None)
+
+    async def _close_unanswered(self, gateway_id: str) -> None:
+        """Close the sessions that nothing is lost of: their clients wait, and may have another."""
+        for session in await self._book.of_gateway(gateway_id):
+            if session.is_unanswered and gateway_id not in self._associations:
+                await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
 
     async def watch(self, period_seconds: float = 1.0) -> None:
         """Patrol for ever; a store that is away is tried again."""

@@ -125,7 +125,7 @@ def until_started(mesh: MeshClient, launch_id: str, step: str) -> None:
         (
             "relay-gateway",
             with_offer(SLEEP, make_offer()),
-            Failure(step="channel", reason="gateway_timeout"),
+            Failure(step="channel", reason="gateway_not_ready"),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -36,6 +36,7 @@ def test_a_session_connects_and_says_so_until_the_gateway_is_gone(
     (fault,) = [check for check in checks if "reason" in check]
     assert (fault["check"], fault["reason"]) in {
         ("offer", "gateway_timeout"),
+        ("offer", "gateway_not_ready"),
         ("session", "gateway_unavailable"),
     }
     assert fault["remedy"]

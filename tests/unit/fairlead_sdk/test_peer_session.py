@@ -62,7 +62,7 @@ async def room(
     finally:
         others = asyncio.all_tasks() - before
         assert not others, others
-        assert [made.closes for made in core.made] in ([], [1])
+        assert all(made.closes == 1 for made in core.made)
 
 
 def failure(mesh: SessionMesh, *, seconds: float | None = None, **options: str) -> str:
@@ -128,6 +128,41 @@ def test_a_call_is_not_repeated_for_ever(call: str) -> None:
     mesh.failures[call] = [away() for _ in range(20)]
     assert failure(mesh, seconds=7.75) == "unavailable"
     assert mesh.calls.count(call) == 6
+
+
+@pytest.mark.parametrize("call", ["send_offer", "watch_session"])
+@pytest.mark.parametrize("reason", ["gateway_gone", "gateway_lost", "drained"])
+def test_a_session_whose_gateway_goes_before_it_connects_is_replaced(
+    call: str, reason: str
+) -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        mesh.failures[call] = [refusal(reason), refusal(reason)]
+        async with room(mesh) as it:
+            assert it.session.is_connected
+            assert mesh.calls.count("open_session") == 3
+            assert [made.closes for made in it.core.made] == [1, 1, 0]
+            assert asyncio.get_running_loop().time() == 0.75
+
+    run(scenario())
+
+
+def test_gateways_that_go_are_not_replaced_for_ever() -> None:
+    mesh = SessionMesh()
+    mesh.failures["send_offer"] = [refusal("gateway_gone") for _ in range(20)]
+    assert failure(mesh, seconds=7.75) == "gateway_gone"
+    assert mesh.calls.count("open_session") == 6
+
+
+def test_a_gateway_that_goes_once_it_is_connected_ends_the_session() -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        async with room(mesh) as it:
+            mesh.tell(SessionClosed("gateway_lost", "", retryable=True))
+            await it.session.wait_lost()
+        assert mesh.calls.count("open_session") == 1
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("call", ["open_session", "send_offer", "watch_session"])

@@ -12,6 +12,8 @@ from signalling.gateway import GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import PortInvalid, SandboxNotReady
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
 from signalling.session_errors import (
+    GatewayGone,
+    GatewayNotReady,
     ModeUnsupported,
     OfferConflict,
     OfferRefused,
@@ -60,6 +62,42 @@ async def test_the_same_offer_gets_the_same_answer_also_at_the_same_time(house: 
     assert (await house.broker.offer("default", session.session_id, OFFER)).answer == ANSWER
     house.switchboard.unwant(GATEWAY, "ses_sentinel")
     assert await association.next_order() == Unwant("ses_sentinel")  # the offer was told once
+
+
+async def test_an_offer_to_a_gateway_that_is_away_says_so_and_waits_for_it(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.broker.open("default", HELD.launch_id, "complete", None)
+    await house.switchboard.disconnect(association)
+    with pytest.raises(GatewayNotReady):
+        await house.broker.offer("default", session.session_id, OFFER)
+    _, wanted = await house.connect()
+    assert wanted == [session.session_id]
+    await house.desk.take_answer(GATEWAY, session.session_id, ANSWER)
+    assert (await house.broker.offer("default", session.session_id, OFFER)).answer == ANSWER
+
+
+async def test_who_waits_for_the_answer_of_a_lost_gateway_is_told_before_the_others(
+    house: House,
+) -> None:
+    association, _ = await house.connect()
+    answered = await house.answered(association)
+    opened = await house.broker.open("default", HELD.launch_id, "complete", None)
+    waiting = await house.broker.open("default", HELD.launch_id, "complete", None)
+    with pytest.raises(DeadlineExceeded):
+        await house.broker.offer("default", waiting.session_id, OFFER)
+    await house.switchboard.disconnect(association)
+    house.clock.advance(4)
+    await house.switchboard.patrol()
+    assert await house.state(waiting) == (SessionState.OFFERED, None)
+    house.clock.advance(1)
+    await house.switchboard.patrol()
+    with pytest.raises(GatewayGone):
+        await house.broker.offer("default", waiting.session_id, OFFER)
+    assert await house.state(waiting) == (SessionState.CLOSED, CloseReason.GATEWAY_LOST)
+    assert await house.state(answered) == (SessionState.ANSWERED, None)
+    assert await house.state(opened) == (SessionState.OPENED, None)
+    _, wanted = await house.connect(held=(answered.session_id,))
+    assert sorted(wanted) == sorted([answered.session_id, opened.session_id])
 
 
 async def test_another_offer_conflicts(house: House) -> None:
