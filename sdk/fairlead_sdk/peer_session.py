@@ -20,7 +20,7 @@ from fairlead_sdk.session_errors import (
     RestartFailed,
     SealRejected,
 )
-from fairlead_sdk.session_records import TRICKLE, OpenedSession, SessionClosed
+from fairlead_sdk.session_records import TRICKLE, OpenedSession, SessionClosed, SessionServer
 from fairlead_sdk.session_talk import Pace, SessionTalk, Sleep
 from fairlead_tunnel.byte_channel import PROTOCOL, Side, label_of
 from fairlead_tunnel.negotiation import (
@@ -35,6 +35,7 @@ from fairlead_tunnel.peer_connection import (
     CandidateFound,
     CoreError,
     GatheringDone,
+    IceServer,
     PeerConnection,
     PeerEvent,
     PeerState,
@@ -66,6 +67,8 @@ class AsyncSession:
         self.session_id = opened.session.session_id
         self.mode = opened.session.mode
         self.core_name = core_name
+        self._api = api
+        self._has_relay = opened.has_relay
         self._connection = connection
         self._pace = pace
         self._sleep = sleep
@@ -220,9 +223,12 @@ class AsyncSession:
     async def _take_step(self, step: Step) -> None:
         match step:
             case MakeOffer(number):
-                is_first = number == 1
-                made = self._connection.offer() if is_first else self._connection.restart()
-                self._machine.offer_made(number, await made)
+                if number == 1:
+                    offer = await self._connection.offer()
+                else:
+                    await self._renew_servers()
+                    offer = await self._connection.restart()
+                self._machine.offer_made(number, offer)
             case TakeAnswer(_, answer):
                 await self._connection.accept(answer)
             case TakeCandidates(_, candidates, ended):
@@ -230,6 +236,20 @@ class AsyncSession:
                     await self._connection.add_candidate(candidate)
                 if ended:
                     await self._connection.end_candidates()
+
+    async def _renew_servers(self) -> None:
+        """Have names and passwords for the relays of a round that may come late; without the mesh
+        the old ones have to do.
+        """
+        if not self._has_relay:
+            return
+        try:
+            async with asyncio.timeout(self._pace.fresh):
+                servers = await self._api.fresh_servers(self.session_id)
+        except (FairleadError, TimeoutError) as error:
+            log.info("servers not renewed", extra={"cause": type(error).__name__})
+        else:
+            self._connection.use_servers(servers_of(servers))
 
     async def _mend(self) -> None:
         """Restart a path that is lost, again and again, until it is back or given up."""
@@ -295,6 +315,11 @@ class AsyncSession:
             self._is_lost, self._error = True, error
             self._machine.close()
             self._pulse.beat()
+
+
+def servers_of(servers: tuple[SessionServer, ...]) -> tuple[IceServer, ...]:
+    """Return servers as cores take them."""
+    return tuple(IceServer(server.urls, server.username, server.credential) for server in servers)
 
 
 def _failure(error: CoreError | TimeoutError) -> FairleadError:

@@ -6,7 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from fairlead_sdk.session_records import OfferReply, OpenedSession, SessionEvent
+from fairlead_sdk.session_records import (
+    OfferReply,
+    OpenedSession,
+    SessionEvent,
+    SessionServer,
+)
 
 
 class SessionApi(Protocol):
@@ -24,6 +29,10 @@ class SessionApi(Protocol):
 
     async def restart_session(self, session_id: str, offer: str) -> OfferReply:
         """Have the gateway answer the offer of one more round."""
+        ...
+
+    async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
+        """Return the session's servers with names and passwords that were made now."""
         ...
 
     async def add_candidates(

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from fairlead_sdk.client import make_idempotency_key
 from fairlead_sdk.errors import FairleadError
-from fairlead_sdk.peer_session import AsyncSession
+from fairlead_sdk.peer_session import AsyncSession, servers_of
 from fairlead_sdk.session_api import SessionApi
 from fairlead_sdk.session_errors import ConnectTimeout, CoreUnable, is_gone, may_pass
 from fairlead_sdk.session_records import COMPLETE, TRICKLE, OpenedSession
@@ -18,7 +18,6 @@ from fairlead_sdk.session_talk import Pace, Sleep
 from fairlead_tunnel.peer_connection import (
     CoreLacks,
     IcePolicy,
-    IceServer,
     PeerConnection,
     PeerCore,
     PeerPlan,
@@ -141,10 +140,7 @@ class OpenSession:
         plan = PeerPlan(
             trickles=opened.session.mode == TRICKLE,
             policy=IcePolicy(policy) if policy in set(IcePolicy) else IcePolicy.ALL,
-            servers=tuple(
-                IceServer(server.urls, server.username, server.credential)
-                for server in opened.servers
-            ),
+            servers=servers_of(opened.servers),
         )
         try:
             connection = self._core.connect(plan)

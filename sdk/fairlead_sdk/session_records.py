@@ -66,6 +66,11 @@ class OpenedSession:
     session: SessionRecord
     servers: tuple[SessionServer, ...] = ()
 
+    @property
+    def has_relay(self) -> bool:
+        """Say whether a server has a name and a password, which end."""
+        return any(server.credential for server in self.servers)
+
     @classmethod
     def read(cls, document: JsonObject) -> OpenedSession:
         """Read the JSON form: the session's members, and `ice_servers`."""

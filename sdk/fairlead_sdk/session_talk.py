@@ -39,6 +39,8 @@ class Pace:
 
     call: float = 20.0
     """One call, answering an offer included."""
+    fresh: float = 5.0
+    """Asking for fresh credentials of relays before a restart."""
     pauses: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     """Before each repetition of a call; one that fails after the last has failed."""
     restart: float = 15.0

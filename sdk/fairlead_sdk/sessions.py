@@ -15,6 +15,7 @@ from fairlead_sdk.session_records import (
     OpenedSession,
     SessionEvent,
     SessionRecord,
+    SessionServer,
 )
 
 if TYPE_CHECKING:
@@ -84,6 +85,11 @@ class AsyncSessions:
         """Have the gateway answer the offer of one more round."""
         body = await self._door.post(_path(session_id, "/restart"), {"offer": offer})
         return OfferReply.read(body)
+
+    async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
+        """Return the session's servers with names and passwords that were made now."""
+        body = await self._door.post(_path(session_id, "/restart"), {})
+        return OpenedSession.read(body).servers
 
     async def add_candidates(
         self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool

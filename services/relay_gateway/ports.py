@@ -32,8 +32,9 @@ class Association(Protocol):
         """Say whether the client may be asked for another round."""
         ...
 
-    async def restart(self, offer: str) -> str:
-        """Answer the offer of another round; raises SdpInvalid, RestartUnsupported.
+    async def restart(self, wanted: WantedSession) -> str:
+        """Answer the offer of another round, with the servers that came with it; raises SdpInvalid,
+        RestartUnsupported, SealRefused.
 
         The path in use goes on until another one works, also when this fails.
         """

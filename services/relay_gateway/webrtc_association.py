@@ -17,6 +17,7 @@ from fairlead_tunnel.peer_connection import (
     CoreLacks,
     DescriptionInvalid,
     GatheringDone,
+    IceServer,
     PeerConnection,
     PeerEvent,
     PeerState,
@@ -24,7 +25,7 @@ from fairlead_tunnel.peer_connection import (
 )
 from fairlead_tunnel.relay import Relay
 from relay_gateway.happening import AllFound, Ended, Found, Happening, PathDown, PathUp
-from relay_gateway.offers import usable_candidate
+from relay_gateway.offers import is_sealed, usable_candidate, usable_offer
 from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import (
     ChannelLimit,
@@ -40,6 +41,13 @@ from relay_gateway.session import (
 _CAUSE = "it is not a description that WebRTC knows"
 
 log = logging.getLogger(__name__)
+
+
+def servers_of(wanted: WantedSession) -> tuple[IceServer, ...]:
+    """Return the servers that came with a round, as cores take them."""
+    return tuple(
+        IceServer(server.urls, server.username, server.credential) for server in wanted.ice_servers
+    )
 
 
 class WebrtcAssociation:
@@ -80,8 +88,10 @@ class WebrtcAssociation:
         """
         self.answer = await self._answer(offer)
 
-    async def restart(self, offer: str) -> str:
+    async def restart(self, wanted: WantedSession) -> str:
         """Answer the offer of another round; raises SdpInvalid, RestartUnsupported, SealRefused."""
+        offer = wanted.offer if is_sealed(wanted.offer) else usable_offer(wanted.offer)
+        self._connection.use_servers(servers_of(wanted))
         return await self._answer(offer)
 
     async def _answer(self, offer: str) -> str:

@@ -8,7 +8,6 @@ from chassis.errors import FailedPrecondition
 from fairlead_tunnel.peer_connection import (
     CoreLacks,
     IcePolicy,
-    IceServer,
     PeerConnection,
     PeerCore,
     PeerPlan,
@@ -17,7 +16,7 @@ from relay_gateway.happening import Happening
 from relay_gateway.offers import is_sealed, usable_offer
 from relay_gateway.ports import Association, ChannelOpening
 from relay_gateway.session import ModeUnsupported, SealRefused, WantedSession
-from relay_gateway.webrtc_association import WebrtcAssociation
+from relay_gateway.webrtc_association import WebrtcAssociation, servers_of
 
 
 class CoreMissing(FailedPrecondition):
@@ -92,8 +91,7 @@ class WebrtcCarrier:
 
     async def restart(self, association: Association, wanted: WantedSession) -> str:
         """Answer the offer of another round; raises SdpInvalid, RestartUnsupported, SealRefused."""
-        offer = wanted.offer if is_sealed(wanted.offer) else usable_offer(wanted.offer)
-        return await association.restart(offer)
+        return await association.restart(wanted)
 
     def _connect(self, wanted: WantedSession) -> PeerConnection:
         if is_sealed(wanted.offer) and not self._seal_secret:
@@ -120,8 +118,5 @@ def _plan(wanted: WantedSession) -> PeerPlan:
     return PeerPlan(
         trickles=wanted.trickles,
         policy=IcePolicy(policy),
-        servers=tuple(
-            IceServer(server.urls, server.username, server.credential)
-            for server in wanted.ice_servers
-        ),
+        servers=servers_of(wanted),
     )

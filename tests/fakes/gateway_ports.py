@@ -45,7 +45,8 @@ class AssociationFake:
         """Let the connection be over."""
         self.happen(Ended(reason))
 
-    async def restart(self, offer: str) -> str:
+    async def restart(self, wanted: WantedSession) -> str:
+        offer = wanted.offer
         self.offers.append(offer)
         await self.may_restart.wait()
         if self.error is not None:
@@ -83,7 +84,7 @@ class CarrierFake:
         return made
 
     async def restart(self, association: Association, wanted: WantedSession) -> str:
-        return await association.restart(wanted.offer)
+        return await association.restart(wanted)
 
 
 class ConversationFake:

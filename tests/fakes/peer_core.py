@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead_tunnel.byte_channel import Message
 from fairlead_tunnel.peer_connection import (
@@ -14,6 +14,7 @@ from fairlead_tunnel.peer_connection import (
     CoreLacks,
     DescriptionInvalid,
     GatheringDone,
+    IceServer,
     PeerEvent,
     PeerPlan,
     PeerState,
@@ -76,6 +77,9 @@ class PeerConnectionFake:
 
     def listen(self, take: Callable[[PeerEvent], None]) -> None:
         self._take = take
+
+    def use_servers(self, servers: tuple[IceServer, ...]) -> None:
+        self.plan = replace(self.plan, servers=servers)
 
     async def offer(self) -> str:
         return await self._described()

@@ -20,6 +20,7 @@ from fairlead_sdk.session_records import (
     SessionEvent,
     SessionHappening,
     SessionRecord,
+    SessionServer,
     Subscribed,
 )
 from tests.fakes.scripted_signalling import ScriptedSignalling
@@ -68,6 +69,10 @@ class ScriptedSessions:
             self.signalling.want(session_id, offer, of_round=wanted.round + 1, trickles=True)
         number = self.signalling.wanted[session_id].round
         return await self._answered("restart_session", session_id, number)
+
+    async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
+        self._call("fresh_servers")
+        return ()
 
     async def add_candidates(
         self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool

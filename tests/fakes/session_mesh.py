@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.session_records import (
@@ -79,6 +80,10 @@ class SessionMesh:
         if offer not in self.offers:
             self.round += 1
         return await self._answered(offer)
+
+    async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
+        await self._call("fresh_servers")
+        return tuple(replace(server, credential="fresh") for server in self.servers)
 
     async def add_candidates(
         self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool

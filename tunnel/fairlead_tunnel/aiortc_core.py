@@ -20,6 +20,7 @@ from fairlead_tunnel.peer_connection import (
     ChannelOpened,
     CoreLacks,
     DescriptionInvalid,
+    IceServer,
     PeerEvent,
     PeerPlan,
     PeerState,
@@ -103,6 +104,9 @@ class AiortcConnection:
     def listen(self, take: Callable[[PeerEvent], None]) -> None:
         """Tell events from now on."""
         self._take = take
+
+    def use_servers(self, servers: tuple[IceServer, ...]) -> None:
+        """Change nothing: there is no round after the first."""
 
     async def offer(self) -> str:
         """Return the SDP offer, with all candidates."""

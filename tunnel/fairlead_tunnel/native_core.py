@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, Protocol, cast
 
 from fairlead_tunnel.byte_channel import Message
@@ -18,6 +19,7 @@ from fairlead_tunnel.peer_connection import (
     DescriptionInvalid,
     GatheringDone,
     IcePolicy,
+    IceServer,
     PeerEvent,
     PeerPlan,
     PeerState,
@@ -194,6 +196,7 @@ class NativeConnection:
         self._library = library
         self._link = link
         self._trickles = plan.trickles
+        self._plan = plan
         self._servers = plan.usable_servers
         self._release = release
         self._take: Callable[[PeerEvent], None] | None = None
@@ -208,6 +211,10 @@ class NativeConnection:
     def listen(self, take: Callable[[PeerEvent], None]) -> None:
         """Tell events from now on."""
         self._take = take
+
+    def use_servers(self, servers: tuple[IceServer, ...]) -> None:
+        """Ask these servers from the next round on; a relay that works stays."""
+        self._servers = replace(self._plan, servers=servers).usable_servers
 
     async def offer(self) -> str:
         """Return the SDP offer of the first round; raises DescriptionInvalid out of turn."""
@@ -273,11 +280,11 @@ class NativeConnection:
             raise DescriptionInvalid from error
 
     async def _resolve(self) -> None:
-        """Tell the core where the servers are, before it gathers first."""
+        """Tell the core where the servers are, before it gathers with them first."""
         if not self._servers:
             return
-        found = await resolved(self._servers)
-        self._servers = ()
+        servers, self._servers = self._servers, ()
+        found = await resolved(servers)
         make_stun, make_turn = self._library.StunServer, self._library.TurnServer
         self._link.use_servers(
             stun=[make_stun(each.host, each.port) for each in found if not each.is_relay],

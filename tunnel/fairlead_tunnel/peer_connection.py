@@ -134,6 +134,12 @@ class PeerConnection(Protocol):
         """Tell events from now on, on the event loop; called once, before the first step."""
         ...
 
+    def use_servers(self, servers: tuple[IceServer, ...]) -> None:
+        """Ask these servers, as the plan's policy leaves them, from the next round on: the names
+        and passwords of the plan's have ended by then.
+        """
+        ...
+
     async def offer(self) -> str:
         """Return the SDP offer of the first round; without candidates when it trickles."""
         ...

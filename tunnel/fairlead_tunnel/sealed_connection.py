@@ -16,6 +16,7 @@ from fairlead_tunnel.base64url import base64url, from_base64url
 from fairlead_tunnel.peer_connection import (
     CandidateFound,
     CoreError,
+    IceServer,
     PeerConnection,
     PeerEvent,
 )
@@ -88,6 +89,10 @@ class SealedConnection:
             take(event)
 
         self._connection.listen(sealed)
+
+    def use_servers(self, servers: tuple[IceServer, ...]) -> None:
+        """Ask these servers from the next round on."""
+        self._connection.use_servers(servers)
 
     async def offer(self) -> str:
         """Return the sealed offer of the first round, with its salt."""

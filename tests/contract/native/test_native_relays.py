@@ -7,6 +7,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -235,6 +236,34 @@ async def test_a_relay_only_plan_is_followed(coturn: Coturn) -> None:
     finally:
         await complete.close()
         await trickling.close()
+
+
+async def test_a_restart_asks_the_servers_that_were_given_last(coturn: Coturn) -> None:
+    core = NativeCore()
+    await core.load()
+    right = ice_server(coturn)
+    wrong = replace(right, credential="ended")
+    near = core.connect(PeerPlan(trickles=True, servers=(wrong,)))
+    far = core.connect(PeerPlan(trickles=True))
+    told: asyncio.Queue[PeerEvent] = asyncio.Queue()
+    near.listen(told.put_nowait)
+
+    async def types_found() -> set[str]:
+        found = []
+        while (event := await told.get()) != GatheringDone():
+            if isinstance(event, CandidateFound):
+                found.append(event.candidate.split(" typ ")[1].split()[0])
+        return set(found)
+
+    try:
+        await near.accept(await far.answer(await near.offer()))
+        assert await types_found() == {"host"}
+        near.use_servers((right,))
+        await near.accept(await far.answer(await near.restart()))
+        assert await types_found() == {"host", "relay"}
+    finally:
+        await near.close()
+        await far.close()
 
 
 async def test_a_relay_only_plan_without_relay_fails() -> None:

@@ -17,6 +17,7 @@ from fairlead_sdk.session_records import (
     OpenedSession,
     SessionEvent,
     SessionRecord,
+    SessionServer,
 )
 from fairlead_tunnel.aiortc_core import AiortcConnection, AiortcCore
 from tests.eventually import eventually
@@ -44,6 +45,9 @@ class Api:
         return OfferReply(self.answer, 1)
 
     async def restart_session(self, session_id: str, offer: str) -> OfferReply:
+        raise NotImplementedError
+
+    async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
         raise NotImplementedError
 
     async def add_candidates(

@@ -108,6 +108,23 @@ def test_servers_and_policy_reach_the_connection() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_restart_asks_for_fresh_credentials_of_relays(is_away: bool) -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        mesh.servers = (SessionServer(("turn:turn.test:3478",), "name", "old"),)
+        mesh.failures["fresh_servers"] = [away()] if is_away else []
+        async with room(mesh) as it:
+            assert "fresh_servers" not in mesh.calls
+            await it.session.restart()
+            (server,) = it.near.plan.servers
+            assert server.credential == ("old" if is_away else "fresh")
+            assert mesh.calls.index("fresh_servers") < mesh.calls.index("restart_session")
+            assert it.session.round == 2
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("call", ["open_session", "send_offer", "watch_session", "add_candidates"])
 def test_a_call_that_may_pass_is_repeated_with_growing_pauses(call: str) -> None:
     async def scenario() -> None:
