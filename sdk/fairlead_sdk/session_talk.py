@@ -94,11 +94,11 @@ class SessionTalk:
         while self.closed is None:
             try:
                 await self._watch_once()
-            except CursorGone:
-                self._cursor = 0
             except FairleadError as error:
                 log.debug("watch lost", extra={"reason": error.reason})
-                if not may_pass(error):
+                if isinstance(error, CursorGone) or error.reason == "cursor_invalid":
+                    self._cursor = 0  # too old, or of events that a store has lost
+                elif not may_pass(error):
                     if not self._connected():
                         self._fail(error)
                     return

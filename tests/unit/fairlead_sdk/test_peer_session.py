@@ -8,7 +8,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead_sdk.errors import CursorGone, FairleadError, NotFound, Unavailable
+from fairlead_sdk.errors import (
+    CursorGone,
+    FairleadError,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
 from fairlead_sdk.forwarding import open_session
 from fairlead_sdk.peer_session import AsyncSession
 from fairlead_sdk.session_errors import RestartFailed
@@ -223,6 +229,26 @@ def test_the_answer_may_come_by_the_watch_while_the_reply_is_lost() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        CursorGone("Gone.", reason="cursor_gone"),
+        InvalidArgument("Lost by the store.", reason="cursor_invalid"),
+    ],
+)
+def test_a_watch_whose_cursor_is_of_no_use_begins_anew(error: FairleadError) -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.mesh.lose_watch(error)
+            await asyncio.sleep(1)
+            assert it.mesh.cursors == [0, 0]
+            assert it.session.is_connected
+            it.mesh.tell(SessionClosed("admin_closed", "Somebody did."))
+            await it.session.wait_lost()
+
+    run(scenario())
+
+
 def test_a_lost_watch_goes_on_behind_what_was_seen() -> None:
     async def scenario() -> None:
         async with room() as it:
@@ -233,10 +259,6 @@ def test_a_lost_watch_goes_on_behind_what_was_seen() -> None:
             await asyncio.sleep(1)
             assert it.mesh.cursors == [0, seen]
             assert it.session.round == 2
-            it.mesh.lose_watch(CursorGone("Gone.", reason="cursor_gone"))
-            await asyncio.sleep(1)
-            assert it.mesh.cursors[-1] == 0
-            assert it.session.is_connected
 
     run(scenario())
 
