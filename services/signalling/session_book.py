@@ -216,8 +216,8 @@ class SessionBook:
     def _is_late(self, session: Session) -> bool:
         if session.is_closed or session.expires_at > self._clock.now():
             return False
-        # While the store was away nobody could say of a connected session that it lives.
-        return not session.is_connected or self._clock.monotonic() >= self._lenient_until
+        # While the store was away nobody could say of a session that it lives, or has connected.
+        return not session.is_negotiated or self._clock.monotonic() >= self._lenient_until
 
     @contextmanager
     def _lenience(self) -> Iterator[None]:

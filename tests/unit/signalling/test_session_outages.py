@@ -1,0 +1,63 @@
+"""What happens to sessions while the store, or the line to their gateway, is away."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from chassis.errors import Unavailable
+from signalling.close_reason import CloseReason
+from signalling.session_event import SessionState
+from tests.fakes.session_house import GATEWAY, HELD, House, make_house
+
+pytestmark = pytest.mark.asyncio
+
+
+class Away(Unavailable):
+    """The store is away."""
+
+    def __init__(self) -> None:
+        super().__init__("Away.", reason="redis_unavailable")
+
+
+@pytest.fixture
+def house() -> House:
+    return make_house()
+
+
+async def test_a_session_that_connects_while_the_store_is_away_goes_on(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    opened = await house.broker.open("default", HELD.launch_id, "complete", None)
+    house.store.raising = Away()
+    with pytest.raises(Away):
+        await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+    await house.switchboard.disconnect(association)
+    for _ in range(8):
+        house.clock.advance(10)
+        with suppress(Away):
+            await house.switchboard.patrol()
+        with suppress(Away):
+            await house.connect(held=(session.session_id,))
+    house.store.raising = None
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.ANSWERED, None)
+    _, wanted = await house.connect(held=(session.session_id,))
+    assert wanted == [session.session_id]
+    await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+    assert await house.state(session) == (SessionState.CONNECTED, None)
+    assert await house.state(opened) == (SessionState.CLOSED, CloseReason.EXPIRED)
+
+
+async def test_a_session_that_never_connected_is_not_kept_for_ever(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    house.store.raising = Away()
+    with pytest.raises(Away):
+        await house.broker.open("default", HELD.launch_id, "complete", None)
+    house.store.raising = None
+    house.clock.advance(61)
+    await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CLOSED, CloseReason.EXPIRED)
