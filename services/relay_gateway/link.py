@@ -101,6 +101,7 @@ class Link:
             self._capacity,
             self._workers_address,
             self._can_trickle,
+            self._switchboard.ended,
         )
         async with self._signalling.converse(hello) as conversation:
             orders = conversation.orders()

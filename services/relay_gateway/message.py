@@ -19,13 +19,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message: who this is, which sessions it holds, and where workers dial it."""
+    """The first message: who this is, which sessions it holds, and where workers dial it; `ended`
+    says why those ended whose end signalling may have missed.
+    """
 
     gateway_id: str
     session_ids: Sequence[str]
     capacity: int
     workers_address: str
     can_trickle: bool = False
+    ended: Sequence[Changed] = ()
 
 
 @dataclass(frozen=True, slots=True)

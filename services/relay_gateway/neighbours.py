@@ -73,6 +73,10 @@ class GrpcConversation:
                     capacity=hello.capacity,
                     workers_address=hello.workers_address,
                     can_trickle=hello.can_trickle,
+                    ended=[
+                        pb.SessionChanged(session_id=end.session_id, close_reason=end.close_reason)
+                        for end in hello.ended
+                    ],
                 )
             )
         )

@@ -82,6 +82,11 @@ class Switchboard:
         return list(self._held)
 
     @property
+    def ended(self) -> list[Changed]:
+        """Why the last sessions ended; those whose end was told are among them."""
+        return [Changed(session_id, False, reason) for session_id, reason in self._ended.items()]
+
+    @property
     def channels(self) -> int:
         """How many channels are open, in all sessions."""
         return sum(held.session.channels for held in self._held.values())

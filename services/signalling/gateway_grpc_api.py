@@ -13,6 +13,7 @@ from chassis.errors import FairleadError, InvalidArgument, ResourceExhausted
 from chassis.ids import is_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
+from signalling.close_reason import close_reason
 from signalling.gateway import Gateway, Meeting
 from signalling.ice_servers import IceServer
 from signalling.session import Session
@@ -74,7 +75,11 @@ class GatewayApi(rpc.GatewayServiceServicer):
             sessions=len(hello.session_ids),
             can_trickle=hello.can_trickle,
         )
-        association, wanted = await self._switchboard.connect(gateway, frozenset(hello.session_ids))
+        association, wanted = await self._switchboard.connect(
+            gateway,
+            frozenset(hello.session_ids),
+            {each.session_id: close_reason(each.close_reason) for each in hello.ended},
+        )
         try:
             async with asyncio.TaskGroup() as tasks:
                 reading = tasks.create_task(self._read(request_iterator, association, hello))

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from chassis.clock import Clock
 from chassis.errors import FairleadError
@@ -227,13 +228,16 @@ class Switchboard:
             association.give(Unwant(session_id))
 
     async def connect(
-        self, gateway: Gateway, held: Collection[str]
+        self,
+        gateway: Gateway,
+        held: Collection[str],
+        ended: Mapping[str, CloseReason] = MappingProxyType({}),
     ) -> tuple[Association, Sequence[Session]]:
         """Take a gateway that holds the sessions `held`; return its association and what is wanted
         of it.
 
-        A session that was answered and is not held any more is closed as `gateway_lost`. An earlier
-        stream of the same gateway is ended.
+        A session that was answered and is not held any more is closed for the reason that `ended`
+        has for it, else as `gateway_lost`. An earlier stream of the same gateway is ended.
         """
         association = Association(gateway=gateway, heard_at=self._clock.monotonic())
         earlier = self._associations.get(gateway.gateway_id)
@@ -244,7 +248,8 @@ class Switchboard:
         try:
             for session in await self._book.of_gateway(gateway.gateway_id):
                 if session.is_negotiated and session.session_id not in held:
-                    await self._book.close(session.session_id, CloseReason.GATEWAY_LOST)
+                    reason = ended.get(session.session_id, CloseReason.GATEWAY_LOST)
+                    await self._book.close(session.session_id, reason)
                 else:
                     await self._expire(session)
         except BaseException:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from signalling.broker import Broker, SessionTimings
 from signalling.close_reason import CloseReason
@@ -53,11 +54,12 @@ class House:
         capacity: int = 0,
         *,
         can_trickle: bool = False,
+        ended: Mapping[str, CloseReason] = MappingProxyType({}),
     ) -> tuple[Association, list[str]]:
         gateway = Gateway(
             gateway_id, connected_at=self.clock.now(), capacity=capacity, can_trickle=can_trickle
         )
-        association, wanted = await self.switchboard.connect(gateway, frozenset(held))
+        association, wanted = await self.switchboard.connect(gateway, frozenset(held), ended)
         return association, [session.session_id for session in wanted]
 
     async def answered(self, association: Association) -> Session:

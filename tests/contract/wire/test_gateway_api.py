@@ -69,12 +69,15 @@ async def test_a_gateway_that_comes_back_is_told_what_is_wanted(desk: Desk) -> N
         await gate.hello()
         kept = await answered(desk, gate)
         lost = await answered(desk, gate)
+        left = await answered(desk, gate)
         opened = (await desk.open()).session_id
     async with desk.gateway() as gate:
-        welcome = await gate.hello(kept, "ses_" + "z" * 26)
+        end = gateway.SessionChanged(session_id=left, close_reason="peer_closed")
+        welcome = await gate.hello(kept, "ses_" + "z" * 26, ended=[end])
         wanted = {session.session_id: session.offer for session in welcome.wanted}
         assert wanted == {kept: OFFER, opened: ""}
         assert (await desk.get(lost)).close_reason == "gateway_lost"
+        assert (await desk.get(left)).close_reason == "peer_closed"
         assert (await desk.get(kept)).state == pb.SESSION_STATE_ANSWERED
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +68,11 @@ class ScriptedGateway:
         return response
 
     async def hello(
-        self, *held: str, capacity: int = 0, can_trickle: bool = False
+        self,
+        *held: str,
+        capacity: int = 0,
+        can_trickle: bool = False,
+        ended: Sequence[gateway.SessionChanged] = (),
     ) -> gateway.Welcome:
         hello = gateway.Hello(
             gateway_id=GATEWAY,
@@ -76,6 +80,7 @@ class ScriptedGateway:
             capacity=capacity,
             workers_address=MEETING.address,
             can_trickle=can_trickle,
+            ended=ended,
         )
         await self.say(gateway.SynchronizeRequest(hello=hello))
         return (await self.next()).welcome

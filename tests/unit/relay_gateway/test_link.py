@@ -10,6 +10,7 @@ from chassis.errors import FairleadError, Unavailable
 from relay_gateway.line import Line
 from relay_gateway.link import Link
 from relay_gateway.message import (
+    Changed,
     Heartbeat,
     PortGranted,
     PortWanted,
@@ -101,6 +102,7 @@ async def test_a_welcome_starts_the_delays_anew_and_hello_states_what_is_held() 
         await turns(30)
         assert it.delays == [(0.1, 0.1)]
         assert list(it.signalling.hellos[1].session_ids) == ["ses_a"]
+        assert list(it.signalling.hellos[1].ended) == []
         assert it.signalling.hellos[1].workers_address == "unix:/relay"
         await turns(30)
         assert it.board.session_ids == []
@@ -109,6 +111,7 @@ async def test_a_welcome_starts_the_delays_anew_and_hello_states_what_is_held() 
         second.queue.put_nowait(SessionUnwanted("ses_b"))
         await turns(30)
         assert it.board.session_ids == []
+        assert Changed("ses_b", False, "requested") in it.board.ended
         running.cancel()
         await asyncio.wait((running,))
     assert not it.line.is_up

@@ -61,3 +61,14 @@ async def test_a_session_that_never_connected_is_not_kept_for_ever(house: House)
     await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
     await house.switchboard.patrol()
     assert await house.state(session) == (SessionState.CLOSED, CloseReason.EXPIRED)
+
+
+async def test_an_end_that_was_missed_keeps_its_reason(house: House) -> None:
+    association, _ = await house.connect()
+    told, forgotten = await house.answered(association), await house.answered(association)
+    await house.switchboard.disconnect(association)
+    await house.connect(
+        ended={told.session_id: CloseReason.PEER_CLOSED, "ses_other": CloseReason.ERROR}
+    )
+    assert await house.state(told) == (SessionState.CLOSED, CloseReason.PEER_CLOSED)
+    assert await house.state(forgotten) == (SessionState.CLOSED, CloseReason.GATEWAY_LOST)

@@ -97,6 +97,7 @@ class Hello(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     WORKERS_ADDRESS_FIELD_NUMBER: _builtins.int
     CAN_TRICKLE_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
     gateway_id: _builtins.str
     """Id, `gtw_…`; kept across reconnects, new at each start."""
     capacity: _builtins.int
@@ -109,6 +110,10 @@ class Hello(_message.Message):
     def session_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Sessions that it holds now."""
 
+    @_builtins.property
+    def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionChanged]:
+        """Ends of sessions that it remembers: signalling may have missed them."""
+
     def __init__(
         self,
         *,
@@ -117,10 +122,11 @@ class Hello(_message.Message):
         capacity: _builtins.int = ...,
         workers_address: _builtins.str = ...,
         can_trickle: _builtins.bool = ...,
+        ended: _abc.Iterable[Global___SessionChanged] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_trickle", b"can_trickle", "capacity", b"capacity", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_trickle", b"can_trickle", "capacity", b"capacity", "ended", b"ended", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
