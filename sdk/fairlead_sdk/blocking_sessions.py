@@ -54,6 +54,10 @@ class Session:
         """Wait until it is over."""
         self._loop.run(self._session.wait_lost())
 
+    def wait_told(self, seconds: float) -> SessionClosed | None:
+        """Wait for the mesh to say why it is closed, at most so long; return that."""
+        return self._loop.run(self._session.wait_told(seconds))
+
     def restart(self, seconds: float | None = None) -> None:
         """Negotiate another path (ICE restart) while the old one goes on."""
         self._loop.run(self._session.restart(seconds))
@@ -98,6 +102,7 @@ class Sessions:
         """Read a session."""
         return self._loop.run(self._sessions.get(session_id))
 
-    def close(self, session_id: str) -> SessionRecord:
-        """Close a session and every channel in it; closing a closed one changes nothing."""
-        return self._loop.run(self._sessions.close(session_id))
+    def close(self, session_id: str, *, as_admin: bool = False, message: str = "") -> SessionRecord:
+        """Close a session and every channel in it; see `AsyncSessions.close`."""
+        closing = self._sessions.close(session_id, as_admin=as_admin, message=message)
+        return self._loop.run(closing)

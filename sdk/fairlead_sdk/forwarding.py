@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 
 from fairlead_sdk.errors import FailedPrecondition, InvalidArgument
 from fairlead_sdk.session_api import SessionApi
-from fairlead_sdk.session_errors import SealSecretInvalid, TunnelLost, WebrtcMissing
+from fairlead_sdk.session_errors import (
+    SealSecretInvalid,
+    SessionEnded,
+    TunnelLost,
+    WebrtcMissing,
+)
 
 if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
@@ -24,6 +29,8 @@ CONNECT_SECONDS = 24.0
 RELAY_SECONDS = 60.0
 """Where a relay must be reached first."""
 GRACE_SECONDS = 1.0
+TOLD_SECONDS = 2.0
+"""For the mesh to say why a session is over."""
 SEAL_SECRET_BYTES = 32
 
 log = logging.getLogger(__name__)
@@ -93,9 +100,15 @@ class Forwarder:
         return LocalPort(forwarder=self, host=local_host, port=port, remote_port=remote_port)
 
     async def wait_lost(self) -> None:
-        """Wait until the association ends, then raise TunnelLost."""
+        """Wait until the association ends, then raise SessionEnded where the mesh says why, else
+        TunnelLost.
+        """
         await self._session.wait_lost()
-        raise TunnelLost
+        # The gateway cuts the association at once; why comes another way, and a little later.
+        closed = await self._session.wait_told(TOLD_SECONDS)
+        if closed is None:
+            raise TunnelLost
+        raise SessionEnded(closed)
 
     async def close(self) -> None:
         """Take no new connections, give open ones a second, then end them."""
@@ -146,7 +159,7 @@ class LocalPort:
         return self._forwarder.connections
 
     async def wait_lost(self) -> None:
-        """Wait until the tunnel is lost, then raise TunnelLost."""
+        """Wait until the tunnel is lost; see `Forwarder.wait_lost`."""
         await self._forwarder.wait_lost()
 
 

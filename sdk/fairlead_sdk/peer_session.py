@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.errors import FairleadError
@@ -120,6 +120,13 @@ class AsyncSession:
     async def wait_lost(self) -> None:
         """Wait until it is over."""
         await self._pulse.until(lambda: self._is_lost)
+
+    async def wait_told(self, seconds: float) -> SessionClosed | None:
+        """Wait until the mesh has said why it is closed, at most so long; return that."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._pulse.until(lambda: self._talk.closed is not None)
+        return self._talk.closed
 
     async def wait_connected(self, seconds: float) -> None:
         """Wait until channels carry; raises ConnectTimeout, ConnectionFailed or what the mesh

@@ -9,6 +9,7 @@ from fairlead_sdk.errors import (
     InvalidArgument,
     Unavailable,
 )
+from fairlead_sdk.session_records import SessionClosed
 
 _BLOCKED = "See whether UDP between this machine and the gateway is blocked."
 
@@ -80,12 +81,13 @@ class ConnectionFailed(Unavailable):
 class SessionEnded(Unavailable):
     """The mesh closed the session; `fields` say whether another one may work."""
 
-    def __init__(self, reason: str, message: str, *, retryable: bool) -> None:
+    def __init__(self, closed: SessionClosed) -> None:
+        self.closed = closed
         super().__init__(
-            message or f"The session was closed: {reason}.",
-            reason=reason or "session_closed",
-            remedy="Open another session." if retryable else "",
-            fields={"retryable": str(retryable).lower()},
+            closed.message or f"The session was closed: {closed.reason}.",
+            reason=closed.reason or "session_closed",
+            remedy="Open another session." if closed.retryable else "",
+            fields={"retryable": str(closed.retryable).lower()},
         )
 
 

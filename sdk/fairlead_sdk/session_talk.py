@@ -139,7 +139,7 @@ class SessionTalk:
 
     def _end(self, closed: SessionClosed) -> None:
         self.closed = closed
-        self._fail(SessionEnded(closed.reason, closed.message, retryable=closed.retryable))
+        self._fail(SessionEnded(closed))
 
     async def _send(self, message: Outgoing) -> None:
         match message:

@@ -63,9 +63,16 @@ class AsyncSessions:
         """Read a session."""
         return SessionRecord.read(await self._door.get(_path(session_id)))
 
-    async def close(self, session_id: str) -> SessionRecord:
-        """Close a session and every channel in it; closing a closed one changes nothing."""
-        return SessionRecord.read(await self._door.delete(_path(session_id)))
+    async def close(
+        self, session_id: str, *, as_admin: bool = False, message: str = ""
+    ) -> SessionRecord:
+        """Close a session and every channel in it; closing a closed one changes nothing.
+
+        An administrator's key closes one of any tenant `as_admin`, as `admin_closed` and with a
+        `message` for whoever has it; raises PermissionDenied (`admin_required`) for another key.
+        """
+        params = {"as_admin": "true", "message": message} if as_admin else None
+        return SessionRecord.read(await self._door.delete(_path(session_id), params))
 
     async def open_session(
         self, launch_id: str, *, mode: str, ice_policy: str, key: str

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from chassis.errors import FailedPrecondition, InvalidArgument, Unauthenticated
 from chassis.ids import random_id
+from signalling.caller import Caller
 from signalling.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class KeyRecord:
     sha256: str
     tenant: str
     created_at: str
+    is_admin: bool = False
 
 
 class ApiKeys:
@@ -93,8 +95,8 @@ class ApiKeys:
         self._stamp: tuple[int, int, int] | None = None
         self._records: tuple[KeyRecord, ...] = ()
 
-    def tenant_of(self, authorization: str) -> str:
-        """Return the tenant of an `Authorization` value (RFC 6750), or raise KeyMissing or
+    def caller_of(self, authorization: str) -> Caller:
+        """Return who sends an `Authorization` value (RFC 6750), or raise KeyMissing or
         KeyInvalid.
 
         Every stored hash is compared, in constant time, whichever of them matches.
@@ -106,20 +108,22 @@ class ApiKeys:
         if scheme.lower() != "bearer" or _KEY.fullmatch(text) is None:
             raise KeyInvalid
         digest = _digest(text)
-        tenant = ""
+        caller = None
         for record in self._current():
             if hmac.compare_digest(record.sha256, digest):
-                tenant = record.tenant
-        if not tenant:
+                caller = Caller(record.tenant, is_admin=record.is_admin)
+        if caller is None:
             raise KeyInvalid
-        return tenant
+        return caller
 
     def is_empty(self) -> bool:
         """Say whether there is no key at all; raises KeyFileInvalid."""
         return not self._load()
 
-    def add(self, tenant: str) -> str:
-        """Make a key for a tenant and return its text, which is kept nowhere."""
+    def add(self, tenant: str, *, is_admin: bool = False) -> str:
+        """Make a key for a tenant and return its text, which is kept nowhere; an administrator's
+        also reaches sessions of other tenants.
+        """
         if _TENANT.fullmatch(tenant) is None:
             raise TenantInvalid
         text = "flk_" + base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
@@ -128,6 +132,7 @@ class ApiKeys:
             sha256=_digest(text),
             tenant=tenant,
             created_at=datetime.now(UTC).isoformat(),
+            is_admin=is_admin,
         )
         with self._locked():
             records = [*self._load(), record]
@@ -171,6 +176,7 @@ class ApiKeys:
                     sha256=str(item["sha256"]),
                     tenant=str(item["tenant"]),
                     created_at=str(item["created_at"]),
+                    is_admin=item.get("is_admin") is True,
                 )
                 for item in json.loads(content)
             )
@@ -216,11 +222,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--new", action="store_true", help="add a key and print it")
     parser.add_argument("--tenant", default=DEFAULT_TENANT, help="tenant of the key that is added")
+    parser.add_argument(
+        "--admin", action="store_true", help="let it list and close sessions of other tenants"
+    )
     chosen = parser.parse_args(arguments)
+    if chosen.admin and not chosen.new:
+        parser.error("--admin is for a key that is added: give --new")
     settings = Settings()
     if chosen.new:
         try:
-            text = ApiKeys(state=settings.state).add(chosen.tenant)
+            text = ApiKeys(state=settings.state).add(chosen.tenant, is_admin=chosen.admin)
         except (TenantInvalid, KeyFileInvalid, OSError) as error:
             sys.stderr.write(f"fairlead-key: {error}\n")
             return 1

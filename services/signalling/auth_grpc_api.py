@@ -1,4 +1,4 @@
-"""Checks the API key of every public call and names the caller's tenant; health and reflection are
+"""Checks the API key of every public call and names the caller; health and reflection are
 open.
 """
 
@@ -11,11 +11,11 @@ import grpc
 from chassis.errors import Unauthenticated
 from chassis.rpc_wrapping import Request, Response, ServicerContext
 from signalling.api_keys import ApiKeys
-from signalling.caller import set_tenant
+from signalling.caller import set_caller
 
 
 class KeyCheck(grpc.aio.ServerInterceptor):
-    """Takes metadata `authorization: Bearer <key>`; the tenant is set for the task that serves the
+    """Takes metadata `authorization: Bearer <key>`; the caller is set for the task that serves the
     call.
     """
 
@@ -33,10 +33,10 @@ class KeyCheck(grpc.aio.ServerInterceptor):
             return await continuation(call)
         given = [value for key, value in call.invocation_metadata or () if key == "authorization"]
         try:
-            tenant = self._keys.tenant_of(str(given[0]) if given else "")
+            caller = self._keys.caller_of(str(given[0]) if given else "")
         except Unauthenticated as error:
             return _refusal(error)
-        set_tenant(tenant)
+        set_caller(caller)
         return await continuation(call)
 
 

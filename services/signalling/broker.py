@@ -35,6 +35,8 @@ from signalling.session_name import SessionNameRefused, session_id_of
 from signalling.session_ports import Happened, ReachedLaunches, Subscribed, Watched
 from signalling.switchboard import Switchboard
 
+_MAX_DETAIL = 300
+
 
 @dataclass(frozen=True, slots=True)
 class SessionTimings:
@@ -250,6 +252,16 @@ class Broker:
         session, _ = await self._book.change(
             self._id(tenant, session_id),
             lambda before: _owned(tenant, before).closed(CloseReason.REQUESTED),
+        )
+        return session
+
+    async def close_as_admin(self, tenant: str, session_id: str, message: str) -> Session:
+        """Close a session of any tenant, with a sentence for whoever has it; `tenant` is the
+        caller's, of whom alone a conversation may be named. 300 characters of `message` are kept.
+        """
+        session, _ = await self._book.change(
+            self._id(tenant, session_id),
+            lambda before: before.closed(CloseReason.ADMIN_CLOSED, message[:_MAX_DETAIL]),
         )
         return session
 

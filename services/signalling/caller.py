@@ -1,28 +1,61 @@
-"""Who calls: the tenant of the request being served, set by the interceptors at the edge."""
+"""Who calls: tenant and rights of the request being served, set by the interceptors at the edge."""
 
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
+from dataclasses import dataclass
 
-from chassis.errors import Unauthenticated
-
-_tenant: ContextVar[str] = ContextVar("tenant")
-
-
-def set_tenant(tenant: str) -> Token[str]:
-    """Name the tenant of the current context; only an interceptor that has checked a key does."""
-    return _tenant.set(tenant)
+from chassis.errors import PermissionDenied, Unauthenticated
 
 
-def reset_tenant(token: Token[str]) -> None:
-    """Forget the tenant that `set_tenant` named."""
-    _tenant.reset(token)
+class AdminRequired(PermissionDenied):
+    """The caller's key has no rights beyond its own tenant."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This needs the key of an administrator.",
+            reason="admin_required",
+            remedy="Use a key that `fairlead-key --new --admin` made.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A tenant, and whether its key may reach what is other tenants'."""
+
+    tenant: str
+    is_admin: bool = False
+
+
+_caller: ContextVar[Caller] = ContextVar("caller")
+
+
+def set_caller(caller: Caller) -> Token[Caller]:
+    """Name the caller of the current context; only an interceptor that has checked a key does."""
+    return _caller.set(caller)
+
+
+def reset_caller(token: Token[Caller]) -> None:
+    """Forget the caller that `set_caller` named."""
+    _caller.reset(token)
 
 
 def current_tenant() -> str:
     """Return the caller's tenant; raises Unauthenticated where no key was checked."""
+    return _current().tenant
+
+
+def check_admin() -> None:
+    """Raise AdminRequired unless the caller is an administrator, Unauthenticated where no key was
+    checked.
+    """
+    if not _current().is_admin:
+        raise AdminRequired
+
+
+def _current() -> Caller:
     try:
-        return _tenant.get()
+        return _caller.get()
     except LookupError:
         raise Unauthenticated(
             "The request carries no API key.",

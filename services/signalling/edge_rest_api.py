@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis.errors import Unauthenticated
 from signalling.api_keys import ApiKeys
-from signalling.caller import reset_tenant, set_tenant
+from signalling.caller import reset_caller, set_caller
 from signalling.problems import BodyTooLarge, internal_response, problem_response
 
 _BEGINNINGS = frozenset(
@@ -74,7 +74,7 @@ class FaultBarrier:
 
 
 class KeyGate:
-    """Takes `Authorization: Bearer <key>` for all below /v1 and names the caller's tenant."""
+    """Takes `Authorization: Bearer <key>` for all below /v1 and names the caller."""
 
     def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
         self._app = app
@@ -85,15 +85,15 @@ class KeyGate:
             await self._app(scope, receive, send)
             return
         try:
-            tenant = self._keys.tenant_of(_authorization(scope))
+            caller = self._keys.caller_of(_authorization(scope))
         except Unauthenticated as error:
             await problem_response(error)(scope, receive, send)
             return
-        token = set_tenant(tenant)
+        token = set_caller(caller)
         try:
             await self._app(scope, receive, send)
         finally:
-            reset_tenant(token)
+            reset_caller(token)
 
 
 def _authorization(scope: Scope) -> str:

@@ -9,7 +9,7 @@ import grpc
 
 from fairlead.session.v1 import session_pb2 as pb
 from fairlead.session.v1 import session_pb2_grpc as rpc
-from signalling.caller import current_tenant
+from signalling.caller import check_admin, current_tenant
 from signalling.session import Session
 from signalling.session_messages import (
     mode_of,
@@ -106,7 +106,12 @@ class SessionApi(rpc.SessionServiceServicer):
         request: pb.CloseSessionRequest,
         context: grpc.aio.ServicerContext[pb.CloseSessionRequest, pb.CloseSessionResponse],
     ) -> pb.CloseSessionResponse:
-        session = await self._sessions.close(current_tenant(), request.session_id)
+        tenant, session_id = current_tenant(), request.session_id
+        if request.as_admin:
+            check_admin()
+            session = await self._sessions.close_as_admin(tenant, session_id, request.message)
+        else:
+            session = await self._sessions.close(tenant, session_id)
         return pb.CloseSessionResponse(session=session_proto(session))
 
     def _servers(self, session: Session) -> list[pb.IceServer]:

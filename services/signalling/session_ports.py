@@ -180,6 +180,10 @@ class Sessions(Protocol):
         """Close a session; closing a closed one changes nothing."""
         ...
 
+    async def close_as_admin(self, tenant: str, session_id: str, message: str) -> Session:
+        """Close a session of any tenant, with a sentence for whoever has it."""
+        ...
+
     async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
         """Open the session of a launch's own offer and return its id and the answer."""
         ...

@@ -158,6 +158,10 @@ class TracedSessions:
         """Close a session."""
         return await self._sessions.close(tenant, session_id)
 
+    async def close_as_admin(self, tenant: str, session_id: str, message: str) -> Session:
+        """Close a session of any tenant."""
+        return await self._sessions.close_as_admin(tenant, session_id, message)
+
     async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
         """Have the offer of a launch answered."""
         with self._spans.open("session.offer", {"fairlead.launch.id": launch_id}) as span:

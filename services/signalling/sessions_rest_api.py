@@ -7,12 +7,13 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response, WebSocket
+from fastapi import APIRouter, Query, Request, Response, WebSocket
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from signalling.caller import current_tenant
+from signalling.caller import check_admin, current_tenant
 from signalling.event_stream import EventStreams
 from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
 from signalling.ice_servers import IcePolicy
@@ -32,6 +33,14 @@ from signalling.session_ports import Sessions, Watched
 from signalling.socket_talks import conversed, received, welcome
 
 SESSION_PROTOCOL = "fairlead.session.v1"
+
+AsAdmin = Annotated[
+    bool,
+    Query(description="Close it whoever's it is, as `admin_closed`; needs an administrator's key."),
+]
+Message = Annotated[
+    str, Query(description="With `as_admin`: a sentence for whoever has it, 300 characters of it.")
+]
 
 
 class _SessionName(StringConvertor):
@@ -277,10 +286,19 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         return _answer(await sessions.get(current_tenant(), session_id))
 
     @router.delete(
-        "/{session_id:session}", response_model=SessionAnswer, responses=problem_documents(404)
+        "/{session_id:session}", response_model=SessionAnswer, responses=problem_documents(403, 404)
     )
-    async def close_session(session_id: str, key: IdempotencyKey = None) -> SessionAnswer:
+    async def close_session(
+        session_id: str,
+        as_admin: AsAdmin = False,
+        message: Message = "",
+        key: IdempotencyKey = None,
+    ) -> SessionAnswer:
         """Close a session and every channel in it; closing a closed one changes nothing."""
+        if as_admin:
+            check_admin()
+            tenant = current_tenant()
+            return _answer(await sessions.close_as_admin(tenant, session_id, message))
         return _answer(await sessions.close(current_tenant(), session_id))
 
     return router

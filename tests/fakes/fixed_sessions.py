@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from chassis.ids import is_id
+from signalling.close_reason import CloseReason
 from signalling.ice_candidate import CandidateOutcome
 from signalling.ice_servers import IceServer
 from signalling.launch_errors import LaunchNotFound
@@ -81,6 +82,10 @@ class FakeSessions:
 
     async def close(self, tenant: str, session_id: str) -> Session:
         return await self.get(tenant, session_id)
+
+    async def close_as_admin(self, tenant: str, session_id: str, message: str) -> Session:
+        session = await self.get(tenant, session_id)
+        return session.closed(CloseReason.ADMIN_CLOSED, message)
 
     async def answer(self, tenant: str, launch_id: str, offer: str) -> tuple[str, str]:
         return self.session.session_id, ANSWER

@@ -19,6 +19,7 @@ def forward(launch: str, ports: str, *, is_json: bool) -> int:
         from fairlead_sdk.cli.connection import find_launch, find_sandbox
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.forwarding import open_tunnel
+        from fairlead_sdk.session_errors import SessionEnded
 
         local_port, remote_port = parse_ports(ports)
         async with AsyncFairlead() as client:
@@ -36,7 +37,12 @@ def forward(launch: str, ports: str, *, is_json: bool) -> int:
                     )
                     await terminal.raw.drain()
                 terminal.say(f"{address} leads to port {remote_port} of {target}; Ctrl-C ends it.")
-                await local.wait_lost()
+                try:
+                    await local.wait_lost()
+                except SessionEnded as error:
+                    if error.reason == "admin_closed" or not error.closed.user_initiated:
+                        raise
+                    terminal.say(f"the session was closed: {error.reason}.")
         return 0
 
     status = run(work, is_json=is_json)

@@ -23,6 +23,8 @@ FAILED = 1
 MESH_UNAVAILABLE = 69
 OUR_FAULT = 70
 NOT_PERMITTED = 77
+CLOSED_BY_ADMIN = 79
+CLOSED_BY_POLICY = 80
 TIMED_OUT = 124
 HUNG_UP = 128 + signal.SIGHUP
 INTERRUPTED = 128 + signal.SIGINT
@@ -43,6 +45,10 @@ def exit_status_of(error: FairleadError) -> int:
             return MESH_UNAVAILABLE
         case LaunchFailed(reason=reason) if reason.endswith("_unavailable"):
             return FAILED if reason in _LACKING else MESH_UNAVAILABLE
+        case Unavailable(reason="admin_closed"):
+            return CLOSED_BY_ADMIN
+        case Unavailable(reason="ai_closed"):
+            return CLOSED_BY_POLICY
         case Unavailable():
             return MESH_UNAVAILABLE
         case Internal():

@@ -26,12 +26,14 @@ def show(session: str, *, is_json: bool) -> int:
     return _run(work, is_json=is_json)
 
 
-def close(sessions: Sequence[str], *, is_json: bool) -> int:
-    """Close sessions."""
+def close(
+    sessions: Sequence[str], *, as_admin: bool = False, message: str = "", is_json: bool
+) -> int:
+    """Close sessions, `as_admin` those of any tenant and with a message."""
 
     async def work(client: AsyncFairlead, terminal: Terminal) -> None:
         for each in sessions:
-            closed = await client.sessions.close(each)
+            closed = await client.sessions.close(each, as_admin=as_admin, message=message)
             if terminal.is_json:
                 await terminal.document(closed.document)
             terminal.say(f"{each} is closed ({closed.close_reason}).")

@@ -58,6 +58,14 @@ def add_session_verbs(add: AddVerb) -> None:
     show.add_argument("session", metavar="SESSION", help=_ID)
     close = add("close", _close, _CLOSE, "SESSION...")
     close.add_argument("sessions", metavar="SESSION", nargs="+", help=_ID)
+    close.add_argument(
+        "--admin",
+        action="store_true",
+        help="Close those of any tenant, with an administrator's key.",
+    )
+    close.add_argument(
+        "--message", metavar="TEXT", default="", help="With --admin: tell whoever has them why."
+    )
 
 
 def _probes(text: str) -> int:
@@ -98,4 +106,11 @@ def _show(chosen: argparse.Namespace, command: list[str]) -> int:
 def _close(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.session import close
 
-    return close(chosen.sessions, is_json=bool(chosen.output == "json"))
+    if chosen.message and not chosen.admin:
+        chosen.parser.error("--message goes with --admin")
+    return close(
+        chosen.sessions,
+        as_admin=chosen.admin,
+        message=chosen.message,
+        is_json=bool(chosen.output == "json"),
+    )

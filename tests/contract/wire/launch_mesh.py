@@ -22,7 +22,7 @@ from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from fairlead.sandbox.v1 import sandbox_pb2_grpc
 from fairlead.snapshot.v1 import snapshot_pb2_grpc
 from fairlead.workspace.v1 import workspace_pb2_grpc
-from signalling.caller import set_tenant
+from signalling.caller import Caller, set_caller
 from signalling.launch_record import LaunchTimings
 from signalling.launch_wiring import LAUNCH_SERVICES, LaunchHalf, open_launches
 from tests.fakes.faults import Faults
@@ -51,7 +51,7 @@ class TenantFromMetadata(grpc.aio.ServerInterceptor):
         call: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Request, Response] | None:
         fields = dict(call.invocation_metadata or ())
-        set_tenant(str(fields.get("tenant", "default")))
+        set_caller(Caller(str(fields.get("tenant", "default"))))
         return await continuation(call)
 
 

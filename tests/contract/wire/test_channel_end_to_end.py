@@ -15,7 +15,7 @@ import pytest
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.forwarding import Forwarder, forward, open_tunnel
-from fairlead_sdk.session_errors import TunnelLost
+from fairlead_sdk.session_errors import SessionEnded
 from fairlead_tunnel.aiortc_core import AiortcConnection, AiortcCore
 from fairlead_tunnel.cores import cores
 from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, connect, echoed, mesh, until
@@ -211,7 +211,7 @@ async def test_an_unwanted_session_is_closed_with_its_connections() -> None:
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-        with pytest.raises(TunnelLost):
+        with pytest.raises(SessionEnded):
             await tunnel.wait_lost()
         await it.signalling.until(lambda: bool(it.signalling.closed(session_id)))
         assert it.signalling.closed(session_id) == ["requested"]
@@ -224,7 +224,7 @@ async def test_what_is_not_in_the_welcome_is_closed() -> None:
         (session_id,) = it.signalling.wanted
         del it.signalling.wanted[session_id]
         it.signalling.drop_stream()
-        with pytest.raises(TunnelLost):
+        with pytest.raises(SessionEnded):
             await tunnel.wait_lost()
         await until(lambda: not it.gateway.sessions)
 

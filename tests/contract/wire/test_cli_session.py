@@ -62,6 +62,19 @@ def test_close_says_why_it_is_closed(cli: CliRunner) -> None:
     assert cli("session", "close", ID, "-o", "json").lines == [closed]
 
 
+def test_an_administrator_closes_with_a_message(cli: CliRunner) -> None:
+    closed = {**RECORD, "state": "closed", "close_reason": "admin_closed"}
+    cli.script.on("DELETE", PATH, Answer(document=closed))
+    ended = cli("session", "close", "--admin", "--message", "Upkeep.", ID)
+    assert ended.status == 0
+    assert f"{ID} is closed (admin_closed)." in ended.stderr
+    (asked,) = cli.script.asked("DELETE", PATH)
+    assert asked.query == {"as_admin": "true", "message": "Upkeep."}
+    cli.script.on("DELETE", PATH, problem(403, "admin_required"))
+    assert cli("session", "close", "--admin", ID).status == 77
+    assert cli("session", "close", "--message", "Upkeep.", ID).status == 2
+
+
 def test_a_session_that_is_not_there_is_an_error(cli: CliRunner) -> None:
     cli.script.on("GET", PATH, problem(404, "session_not_found"))
     assert cli("session", "show", ID).status == 1

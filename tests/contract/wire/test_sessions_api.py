@@ -121,6 +121,7 @@ class Desk:
     switchboard: Switchboard
     key: str
     other_key: str
+    admin_key: str
 
     @asynccontextmanager
     async def gateway(self, secret: str | None = SECRET) -> AsyncIterator[ScriptedGateway]:
@@ -222,6 +223,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
             switchboard=half.switchboard,
             key=keys.add("default"),
             other_key=keys.add("other"),
+            admin_key=keys.add("operators", is_admin=True),
         )
 
 
@@ -253,6 +255,30 @@ async def test_a_client_gets_the_gateways_answer(desk: Desk) -> None:
         closed = await desk.sessions.CloseSession(closing, metadata=desk.metadata())
         assert closed.session.close_reason == "requested"
         assert (await gate.next()).unwanted.session_id == session.session_id
+
+
+async def test_an_administrator_closes_it_and_its_watcher_is_told_why(desk: Desk) -> None:
+    async with desk.gateway() as gate:
+        await gate.hello()
+        session = await desk.open()
+        watching = desk.sessions.WatchSession(
+            pb.WatchSessionRequest(session_id=session.session_id), metadata=desk.metadata()
+        )
+        happenings = aiter(watching)
+        assert (await anext(happenings)).WhichOneof("event") == "subscribed"
+        closing = pb.CloseSessionRequest(
+            session_id=session.session_id, as_admin=True, message="Upkeep."
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await desk.sessions.CloseSession(closing, metadata=desk.metadata())
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert reason_of(caught.value) == "admin_required"
+        admin = desk.metadata(desk.admin_key)
+        closed = await desk.sessions.CloseSession(closing, metadata=admin)
+        assert closed.session.close_reason == "admin_closed"
+        told = (await anext(happenings)).closed
+        assert (told.reason, told.message) == ("admin_closed", "Upkeep.")
+        assert (told.critical, told.user_initiated, told.retryable) == (False, True, False)
 
 
 async def test_the_gateways_work_belongs_to_the_callers_trace(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from fairlead_sdk.cli.running import exit_status_of
 from fairlead_sdk.errors import (
     CursorGone,
     FairleadError,
@@ -15,9 +16,9 @@ from fairlead_sdk.errors import (
     NotFound,
     Unavailable,
 )
-from fairlead_sdk.forwarding import open_session
+from fairlead_sdk.forwarding import Forwarder, open_session
 from fairlead_sdk.peer_session import AsyncSession
-from fairlead_sdk.session_errors import RestartFailed
+from fairlead_sdk.session_errors import RestartFailed, SessionEnded
 from fairlead_sdk.session_records import (
     AnswerCame,
     CandidatesCame,
@@ -392,3 +393,33 @@ def test_cancelling_at_any_turn_leaves_nothing() -> None:
         assert turns > 10
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("word_comes", [0.0, 1.0, 60.0])
+def test_a_tunnel_says_why_it_ended_where_the_mesh_does(word_comes: float) -> None:
+    """The association is cut at once; why comes by the watch, before or after."""
+    closed = SessionClosed("admin_closed", "Upkeep.", user_initiated=True)
+
+    async def scenario() -> None:
+        async with room() as it:
+            telling = asyncio.get_running_loop().call_later(word_comes, it.mesh.tell, closed)
+            if word_comes:
+                it.mesh.gateway.vanish()
+            with pytest.raises(Unavailable) as caught:
+                await Forwarder(session=it.session).wait_lost()
+            telling.cancel()
+            if word_comes < 2:
+                assert (caught.value.reason, caught.value.message) == ("admin_closed", "Upkeep.")
+                assert isinstance(caught.value, SessionEnded)
+                assert caught.value.closed == closed
+            else:
+                assert caught.value.reason == "tunnel_lost"
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"), [("admin_closed", 79), ("ai_closed", 80), ("gateway_lost", 69)]
+)
+def test_the_ends_of_a_session_have_exit_statuses(reason: str, status: int) -> None:
+    assert exit_status_of(SessionEnded(SessionClosed(reason))) == status

@@ -188,6 +188,20 @@ async def test_closing_tells_the_gateway_once(house: House) -> None:
     assert await association.next_order() == Unwant("ses_sentinel")
 
 
+async def test_an_administrator_closes_whosever_it_is_and_says_why(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    with pytest.raises(SessionNotFound):
+        await house.broker.close("other", session.session_id)
+    closed = await house.broker.close_as_admin("other", session.session_id, "x" * 1000)
+    assert closed.close_reason is CloseReason.ADMIN_CLOSED
+    assert closed.close_detail == "x" * 300
+    assert await association.next_order() == Unwant(session.session_id)
+    assert await house.broker.close_as_admin("other", session.session_id, "again") == closed
+    with pytest.raises(SessionNotFound):
+        await house.broker.close_as_admin("other", "ses_" + "z" * 26, "")
+
+
 async def test_the_session_of_a_launch_may_come_before_its_sandbox(house: House) -> None:
     association, _ = await house.connect()
     answering = asyncio.create_task(house.broker.answer("default", BARE.launch_id, OFFER))

@@ -799,16 +799,24 @@ class CloseSessionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    AS_ADMIN_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
+    as_admin: _builtins.bool
+    """Close it whoever's it is, with reason `admin_closed`."""
+    message: _builtins.str
+    """With `as_admin`: a sentence for whoever has it, of which 300 characters are kept."""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        as_admin: _builtins.bool = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_admin", b"as_admin", "message", b"message", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

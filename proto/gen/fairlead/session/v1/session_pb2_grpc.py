@@ -133,6 +133,7 @@ class SessionServiceServicer:
 
     def CloseSession(self, request, context):
         """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
+        ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -64,7 +64,9 @@ class SessionServiceStub:
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """GetSession returns one session; SESSION_NOT_FOUND."""
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
-    """CloseSession closes the session and every channel in it; closing a closed one changes nothing."""
+    """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
+    ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -102,7 +104,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """GetSession returns one session; SESSION_NOT_FOUND."""
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
-    """CloseSession closes the session and every channel in it; closing a closed one changes nothing."""
+    """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
+    ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
+    """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
@@ -179,6 +183,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_pb2.CloseSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.CloseSessionResponse, _abc.Awaitable[_session_pb2.CloseSessionResponse]]:
-        """CloseSession closes the session and every channel in it; closing a closed one changes nothing."""
+        """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
+        ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
+        """
 
 def add_SessionServiceServicer_to_server(servicer: SessionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
