@@ -102,6 +102,10 @@ class Sessions:
         """Read a session."""
         return self._loop.run(self._sessions.get(session_id))
 
+    def list(self, *, limit: int = 100, tenant: str = "") -> tuple[SessionRecord, ...]:
+        """List sessions that are not closed; see `AsyncSessions.list`."""
+        return self._loop.run(self._sessions.list(limit=limit, tenant=tenant))
+
     def close(self, session_id: str, *, as_admin: bool = False, message: str = "") -> SessionRecord:
         """Close a session and every channel in it; see `AsyncSessions.close`."""
         closing = self._sessions.close(session_id, as_admin=as_admin, message=message)

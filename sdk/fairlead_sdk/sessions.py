@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from fairlead_sdk.session_records import (
 if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
     from fairlead_sdk.websocket import WebSocket
+
+_PAGE = 100
 
 
 class AsyncSessions:
@@ -62,6 +65,20 @@ class AsyncSessions:
     async def get(self, session_id: str) -> SessionRecord:
         """Read a session."""
         return SessionRecord.read(await self._door.get(_path(session_id)))
+
+    async def list(self, *, limit: int = 100, tenant: str = "") -> tuple[SessionRecord, ...]:
+        """List sessions that are not closed, by id; of another `tenant` with an administrator's
+        key.
+        """
+        found: builtins.list[SessionRecord] = []
+        params = {"tenant": tenant} if tenant else {}
+        while True:
+            params["page_size"] = str(min(_PAGE, limit - len(found)))
+            page = await self._door.get("/v1/sessions", params)
+            found += (SessionRecord.read(each) for each in form.children(page, "sessions"))
+            params["page_token"] = form.text(page, "next_page_token")
+            if not params["page_token"] or len(found) >= limit:
+                return tuple(found[:limit])
 
     async def close(
         self, session_id: str, *, as_admin: bool = False, message: str = ""

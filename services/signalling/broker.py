@@ -17,6 +17,7 @@ from signalling.ice_candidate import CandidateOutcome, check_batch
 from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavailable, ice_policy
 from signalling.launch_errors import LaunchNotHeld
 from signalling.launch_request import check_key
+from signalling.launches import DEFAULT_PAGE, LARGEST_PAGE, PageSizeInvalid
 from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook, Watch
 from signalling.session_errors import (
@@ -34,6 +35,7 @@ from signalling.session_errors import (
 from signalling.session_name import SessionNameRefused, session_id_of
 from signalling.session_ports import Happened, ReachedLaunches, Subscribed, Watched
 from signalling.switchboard import Switchboard
+from signalling.workspace_errors import PageTokenInvalid
 
 _MAX_DETAIL = 300
 
@@ -246,6 +248,18 @@ class Broker:
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; a foreign one is SessionNotFound."""
         return _owned(tenant, await self._book.get(self._id(tenant, session_id)))
+
+    async def list(
+        self, tenant: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Session], str]:
+        """Return sessions that are not closed, by id, and the token of the next page, empty on the
+        last; page size 0 means 50. Raises PageSizeInvalid and PageTokenInvalid.
+        """
+        if not 0 <= page_size <= LARGEST_PAGE:
+            raise PageSizeInvalid
+        if page_token and not is_id("ses", page_token):
+            raise PageTokenInvalid
+        return await self._book.of_tenant(tenant, after=page_token, size=page_size or DEFAULT_PAGE)
 
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session and tell its gateway; closing a closed one changes nothing."""

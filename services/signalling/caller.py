@@ -53,6 +53,16 @@ def check_admin() -> None:
         raise AdminRequired
 
 
+def listed_tenant(wanted: str) -> str:
+    """Return the tenant whose things are listed, the caller's where none is named; raises
+    AdminRequired for another one.
+    """
+    tenant = current_tenant()
+    if wanted and wanted != tenant:
+        check_admin()
+    return wanted or tenant
+
+
 def _current() -> Caller:
     try:
         return _caller.get()

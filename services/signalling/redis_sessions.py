@@ -1,8 +1,8 @@
 """Sessions and gateway registrations in Redis.
 
-`fairlead:session:<id>` is a hash of version and record, with a time to live; two sets index the
-sessions that are not closed by gateway and by launch. A write is one Lua script, so that version,
-record, indexes and the notice to the other replicas go together.
+`fairlead:session:<id>` is a hash of version and record, with a time to live; sets index the
+sessions that are not closed by gateway and by launch, a sorted one by tenant. A write is one Lua
+script, so that version, record, indexes and the notice to the other replicas go together.
 """
 
 from __future__ import annotations
@@ -47,8 +47,21 @@ for i = 2, 3 do
     redis.call('PEXPIRE', KEYS[i], math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[i])))
   end
 end
+if ARGV[6] == '1' then
+  redis.call('ZREM', KEYS[4], ARGV[4])
+else
+  redis.call('ZADD', KEYS[4], 0, ARGV[4])
+  redis.call('PEXPIRE', KEYS[4], math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[4])))
+end
 redis.call('PUBLISH', ARGV[7], ARGV[8])
 return 1
+"""
+
+# KEYS[1] is the index of a tenant. What has expired without a word leaves it.
+_FORGET = """
+for i = 2, #KEYS do
+  if redis.call('EXISTS', KEYS[i]) == 0 then redis.call('ZREM', KEYS[1], ARGV[i - 1]) end
+end
 """
 
 
@@ -59,6 +72,7 @@ class RedisSessions:
         self._redis = redis
         self._origin = origin
         self._save = redis.register_script(_SAVE)
+        self._forget = redis.register_script(_FORGET)
 
     async def get(self, session_id: str) -> Session | None:
         """Return the record, or None when there is none (any more)."""
@@ -89,6 +103,7 @@ class RedisSessions:
                         _session_key(session.session_id),
                         _gateway_sessions_key(session.gateway_id),
                         _launch_sessions_key(session.launch_id),
+                        _tenant_sessions_key(session.tenant),
                     ),
                     args=(
                         str(session.version),
@@ -111,6 +126,27 @@ class RedisSessions:
     async def of_launch(self, launch_id: str) -> Sequence[Session]:
         """Return the sessions of a launch that are not closed, by id."""
         return await self._of(_launch_sessions_key(launch_id))
+
+    async def of_tenant(
+        self, tenant: str, *, after: str, size: int
+    ) -> tuple[Sequence[Session], str]:
+        """Return sessions of a tenant that are not closed, by id, and the id to go on after."""
+        index = _tenant_sessions_key(tenant)
+        with redis_errors():
+            least = f"({after}" if after else "-"
+            ids = await cast(
+                "Awaitable[list[str]]",
+                self._redis.zrangebylex(index, least, "+", start=0, num=size + 1),
+            )
+        page = ids[:size]
+        found = await self.get_many(page)
+        gone = sorted(set(page) - {session.session_id for session in found})
+        if gone:
+            with redis_errors():
+                keys = (index, *(_session_key(session_id) for session_id in gone))
+                await cast("Awaitable[object]", self._forget(keys=keys, args=gone))
+        following = page[-1] if len(ids) > size else ""
+        return [session for session in found if not session.is_closed], following
 
     async def _of(self, index: str) -> Sequence[Session]:
         with redis_errors():
@@ -190,6 +226,10 @@ def _gateway_sessions_key(gateway_id: str) -> str:
 
 def _launch_sessions_key(launch_id: str) -> str:
     return f"fairlead:launch-sessions:{launch_id}"
+
+
+def _tenant_sessions_key(tenant: str) -> str:
+    return f"fairlead:tenant-sessions:{tenant}"
 
 
 def _gateway(text: str) -> Gateway:

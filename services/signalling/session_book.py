@@ -180,6 +180,14 @@ class SessionBook:
             stored, (session for session in self.live() if session.launch_id == launch_id)
         )
 
+    async def of_tenant(
+        self, tenant: str, *, after: str, size: int
+    ) -> tuple[Sequence[Session], str]:
+        """Return sessions of a tenant that go on, by id, and the id to go on after, if any."""
+        with self._lenience():
+            found, following = await self._store.of_tenant(tenant, after=after, size=size)
+        return [session for session in found if not self._is_late(session)], following
+
     async def hear(self, notices: Iterable[Notice], gateway_ids: Iterable[str]) -> None:
         """Read what other replicas changed of the sessions that are watched here or belong to the
         gateways that are connected here; the others are theirs from now on.

@@ -9,7 +9,7 @@ import grpc
 
 from fairlead.session.v1 import session_pb2 as pb
 from fairlead.session.v1 import session_pb2_grpc as rpc
-from signalling.caller import check_admin, current_tenant
+from signalling.caller import check_admin, current_tenant, listed_tenant
 from signalling.session import Session
 from signalling.session_messages import (
     mode_of,
@@ -100,6 +100,18 @@ class SessionApi(rpc.SessionServiceServicer):
     ) -> pb.GetSessionResponse:
         session = await self._sessions.get(current_tenant(), request.session_id)
         return pb.GetSessionResponse(session=session_proto(session))
+
+    async def ListSessions(
+        self,
+        request: pb.ListSessionsRequest,
+        context: grpc.aio.ServicerContext[pb.ListSessionsRequest, pb.ListSessionsResponse],
+    ) -> pb.ListSessionsResponse:
+        found, following = await self._sessions.list(
+            listed_tenant(request.tenant), request.page_size, request.page_token
+        )
+        return pb.ListSessionsResponse(
+            sessions=[session_proto(session) for session in found], next_page_token=following
+        )
 
     async def CloseSession(
         self,

@@ -52,6 +52,14 @@ class SessionStore(Protocol):
         """Return the sessions of a launch that are not closed, by id."""
         ...
 
+    async def of_tenant(
+        self, tenant: str, *, after: str, size: int
+    ) -> tuple[Sequence[Session], str]:
+        """Return sessions of a tenant that are not closed, by id, and the id to go on after, which
+        is empty after the last; there may be fewer than `size` although others follow.
+        """
+        ...
+
     def changes(self) -> AsyncGenerator[Sequence[Notice] | None, None]:
         """Yield what other replicas changed; None when it is unknown what was changed before."""
         ...
@@ -174,6 +182,12 @@ class Sessions(Protocol):
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; raises SessionNotFound."""
+        ...
+
+    async def list(
+        self, tenant: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Session], str]:
+        """Return a page of the sessions that are not closed, and the token of the next one."""
         ...
 
     async def close(self, tenant: str, session_id: str) -> Session:

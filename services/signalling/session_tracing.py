@@ -154,6 +154,12 @@ class TracedSessions:
         """Return a session."""
         return await self._sessions.get(tenant, session_id)
 
+    async def list(
+        self, tenant: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Session], str]:
+        """Return a page of sessions."""
+        return await self._sessions.list(tenant, page_size, page_token)
+
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session."""
         return await self._sessions.close(tenant, session_id)

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response, WebSocket
 from pydantic import AliasChoices, BaseModel, Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
-from signalling.caller import check_admin, current_tenant
+from signalling.caller import check_admin, current_tenant, listed_tenant
 from signalling.event_stream import EventStreams
 from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
 from signalling.ice_servers import IcePolicy
@@ -22,6 +22,8 @@ from signalling.rest_parameters import (
     Cursor,
     IdempotencyKey,
     LastEventId,
+    PageSize,
+    PageToken,
     cursor_number,
     stream_documents,
 )
@@ -38,6 +40,7 @@ AsAdmin = Annotated[
     bool,
     Query(description="Close it whoever's it is, as `admin_closed`; needs an administrator's key."),
 ]
+Tenant = Annotated[str, Query(description="Another tenant's; needs an administrator's key.")]
 Message = Annotated[
     str, Query(description="With `as_admin`: a sentence for whoever has it, 300 characters of it.")
 ]
@@ -138,6 +141,13 @@ class IceServerAnswer(Answer):
     username: str = Field(description="Empty for STUN.")
     credential: str = Field(description="Empty for STUN.")
     expires_at: datetime | None = Field(description="When name and password end.")
+
+
+class SessionPage(BaseModel):
+    """Sessions, by id."""
+
+    sessions: list[SessionAnswer]
+    next_page_token: str = Field(description="Empty on the last page.")
 
 
 class OpenedSession(SessionAnswer):
@@ -276,6 +286,14 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         source = sessions.watch(current_tenant(), session_id, after)
         accept = request.headers.get("accept", "")
         return await streams.respond(source, watched_line, accept=accept)
+
+    @router.get("", response_model=SessionPage, responses=problem_documents(403))
+    async def list_sessions(
+        page_size: PageSize = 0, page_token: PageToken = "", tenant: Tenant = ""
+    ) -> SessionPage:
+        """List the caller's sessions that are not closed; a page may have fewer than asked for."""
+        found, following = await sessions.list(listed_tenant(tenant), page_size, page_token)
+        return SessionPage(sessions=[_answer(each) for each in found], next_page_token=following)
 
     # Last, as a name may have slashes.
     @router.get(

@@ -67,7 +67,7 @@ class HostAway(Unavailable):
 
 
 class PageTokenInvalid(InvalidArgument):
-    """The text is not a page token of workspaces or sandboxes."""
+    """The text is not a page token of workspaces, sandboxes or sessions."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -80,6 +80,11 @@ class FakeSessions:
             raise SessionNotFound(session_id)
         return self.session
 
+    async def list(
+        self, tenant: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Session], str]:
+        return ([self.session] if tenant == self.session.tenant else []), ""
+
     async def close(self, tenant: str, session_id: str) -> Session:
         return await self.get(tenant, session_id)
 

@@ -84,6 +84,16 @@ class FakeSessionStore:
     async def of_launch(self, launch_id: str) -> Sequence[Session]:
         return [found for found in await self._open() if found.launch_id == launch_id]
 
+    async def of_tenant(
+        self, tenant: str, *, after: str, size: int
+    ) -> tuple[Sequence[Session], str]:
+        found = [
+            found
+            for found in await self._open()
+            if found.tenant == tenant and found.session_id > after
+        ]
+        return found[:size], found[size - 1].session_id if len(found) > size else ""
+
     async def _open(self) -> Sequence[Session]:
         found = [await self.get(session_id) for session_id in sorted(self._records)]
         return [session for session in found if session is not None and not session.is_closed]

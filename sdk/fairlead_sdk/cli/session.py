@@ -1,16 +1,38 @@
-"""`fairlead session show` and `close`: one negotiation between a client and a gateway."""
+"""`fairlead session ls`, `show` and `close`: one negotiation between a client and a gateway."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.cli.ticks import shown_seconds
 from fairlead_sdk.session_records import SessionRecord
 
 if TYPE_CHECKING:
     from fairlead_sdk.fairlead import AsyncFairlead
+
+_LISTED = 1000
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def ls(*, tenant: str, is_json: bool) -> int:
+    """List sessions, the newest first."""
+
+    async def work(client: AsyncFairlead, terminal: Terminal) -> None:
+        listed = await client.sessions.list(limit=_LISTED, tenant=tenant)
+        found = sorted(listed, key=lambda session: session.created_at or _NEVER, reverse=True)
+        if terminal.is_json:
+            await terminal.document({"sessions": [each.document for each in found]})
+        elif found:
+            await terminal.text(_table(found))
+        else:
+            terminal.say("there are no sessions; `fairlead forward` opens one.")
+
+    return _run(work, is_json=is_json)
 
 
 def show(session: str, *, is_json: bool) -> int:
@@ -50,6 +72,23 @@ def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json:
         return 0
 
     return run(connected, is_json=is_json)
+
+
+def _table(sessions: Sequence[SessionRecord]) -> str:
+    now = datetime.now(UTC)
+    rows = []
+    for each in sessions:
+        age = (now - (each.created_at or now)).total_seconds()
+        cells = (
+            each.session_id,
+            each.state,
+            shown_seconds(max(0.0, age)),
+            each.mode,
+            each.gateway_id,
+            each.launch_id,
+        )
+        rows.append(Row(cells))
+    return drawn_table(("SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES"), rows)
 
 
 def _facts(session: SessionRecord) -> str:

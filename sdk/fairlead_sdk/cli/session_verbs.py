@@ -54,6 +54,13 @@ def add_session_verbs(add: AddVerb) -> None:
         default=0.0,
         help="Keep the connections open for so long.",
     )
+    ls = add("ls", _ls, "List sessions.", "")
+    ls.add_argument(
+        "--tenant",
+        metavar="NAME",
+        default="",
+        help="Those of another tenant, with an administrator's key.",
+    )
     show = add("show", _show, "Show one session.", "SESSION")
     show.add_argument("session", metavar="SESSION", help=_ID)
     close = add("close", _close, _CLOSE, "SESSION...")
@@ -95,6 +102,12 @@ def _diagnose(chosen: argparse.Namespace, command: list[str]) -> int:
         path = IcePath.DIRECT
     asked = Asked(path=path, probes=chosen.probes, hold_seconds=chosen.hold)
     return diagnose(chosen.launch, asked, is_json=bool(chosen.output == "json"))
+
+
+def _ls(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.session import ls
+
+    return ls(tenant=chosen.tenant, is_json=bool(chosen.output == "json"))
 
 
 def _show(chosen: argparse.Namespace, command: list[str]) -> int:

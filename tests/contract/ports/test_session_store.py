@@ -139,6 +139,30 @@ async def test_open_sessions_are_found_by_gateway_and_launch(stores: Stores) -> 
     assert list(await stores.sessions.of_launch("lch_unknown")) == []
 
 
+async def test_a_tenants_sessions_are_listed_page_by_page(stores: Stores) -> None:
+    mine = [opened(letter) for letter in "abcd"]
+    for session in (*reversed(mine), replace(opened("e"), tenant="other")):
+        await stores.sessions.save(session, ttl_seconds=60)
+    first, following = await stores.sessions.of_tenant("default", after="", size=3)
+    assert list(first) == mine[:3]
+    assert following == mine[2].session_id
+    assert await stores.sessions.of_tenant("default", after=following, size=3) == (mine[3:], "")
+    await stores.sessions.save(mine[1].closed(CloseReason.REQUESTED), ttl_seconds=60)
+    listed, _ = await stores.sessions.of_tenant("default", after="", size=3)
+    assert list(listed) == [mine[0], mine[2], mine[3]]
+    assert await stores.sessions.of_tenant("nobody", after="", size=3) == ([], "")
+
+
+async def test_what_expired_without_a_word_leaves_the_list(redis: Redis) -> None:
+    store = RedisSessions(redis=redis, origin=ORIGIN)
+    for letter in "ab":
+        await store.save(opened(letter), ttl_seconds=60)
+    await redis.delete(f"fairlead:session:{opened('a').session_id}")
+    assert await store.of_tenant("default", after="", size=9) == ([opened("b")], "")
+    index = "fairlead:tenant-sessions:default"
+    assert await redis.zrange(index, 0, -1) == [opened("b").session_id]
+
+
 async def test_many_are_read_at_once(stores: Stores) -> None:
     one, two = opened("a"), opened("b")
     for session in (one, two):
@@ -209,6 +233,7 @@ async def test_redis_forgets_after_the_time_to_live(redis: Redis) -> None:
         f"fairlead:session:{session.session_id}",
         f"fairlead:gateway-sessions:{session.gateway_id}",
         f"fairlead:launch-sessions:{session.launch_id}",
+        f"fairlead:tenant-sessions:{session.tenant}",
     ):
         assert 29_000 < await redis.pttl(key) <= 30_000
     await RedisGateways(redis=redis, lease_seconds=15).put(Gateway("gtw_" + "a" * 26, START))

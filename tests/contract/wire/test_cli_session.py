@@ -1,4 +1,4 @@
-"""`fairlead session show` and `close` against a scripted front door."""
+"""`fairlead session ls`, `show` and `close` against a scripted front door."""
 
 from __future__ import annotations
 
@@ -41,6 +41,26 @@ def cli(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> CliRunner:
     return make_cli(served, tmp_path, monkeypatch, capfdbinary)
+
+
+def test_ls_lists_every_page_and_the_newest_first(cli: CliRunner) -> None:
+    newer = {**RECORD, "session_id": "ses_" + "b" * 26, "created_at": "2026-02-01T00:00:00Z"}
+    cli.script.on(
+        "GET",
+        "/v1/sessions",
+        Answer(document={"sessions": [RECORD], "next_page_token": ID}),
+        Answer(document={"sessions": [newer], "next_page_token": ""}),
+    )
+    titles, first, second = cli("session", "ls").stdout.decode().splitlines()
+    assert titles.split() == ["SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES"]
+    assert first.split()[:2] == [newer["session_id"], "connected"]
+    assert second.split()[-1] == "lch_a"
+    pages = cli.script.asked("GET", "/v1/sessions")
+    assert [page.query.get("page_token", "") for page in pages] == ["", ID]
+    cli.script.on("GET", "/v1/sessions", Answer(document={"sessions": []}))
+    assert cli("session", "ls", "--tenant", "other", "-o", "json").lines == [{"sessions": []}]
+    assert cli.script.asked("GET", "/v1/sessions")[-1].query["tenant"] == "other"
+    assert "there are no sessions" in cli("session", "ls").stderr
 
 
 def test_show_says_what_is_known_of_a_session(cli: CliRunner) -> None:

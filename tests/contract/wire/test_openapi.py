@@ -81,6 +81,7 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "GET /v1/sandboxes/{sandbox_id}",
         "GET /v1/sandboxes/{sandbox_id}/files/{path}",
         "GET /v1/sandboxes/{sandbox_id}/network",
+        "GET /v1/sessions",
         "GET /v1/sessions/{session_id}",
         "GET /v1/sessions/{session_id}/events",
         "GET /v1/workspaces",

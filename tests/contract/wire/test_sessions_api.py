@@ -261,24 +261,36 @@ async def test_an_administrator_closes_it_and_its_watcher_is_told_why(desk: Desk
     async with desk.gateway() as gate:
         await gate.hello()
         session = await desk.open()
-        watching = desk.sessions.WatchSession(
-            pb.WatchSessionRequest(session_id=session.session_id), metadata=desk.metadata()
-        )
-        happenings = aiter(watching)
+        watching = pb.WatchSessionRequest(session_id=session.session_id)
+        happenings = aiter(desk.sessions.WatchSession(watching, metadata=desk.metadata()))
         assert (await anext(happenings)).WhichOneof("event") == "subscribed"
-        closing = pb.CloseSessionRequest(
-            session_id=session.session_id, as_admin=True, message="Upkeep."
-        )
+        closing = pb.CloseSessionRequest(session_id=session.session_id, as_admin=True)
+        closing.message = "Upkeep."
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await desk.sessions.CloseSession(closing, metadata=desk.metadata())
-        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert reason_of(caught.value) == "admin_required"
-        admin = desk.metadata(desk.admin_key)
-        closed = await desk.sessions.CloseSession(closing, metadata=admin)
+        closed = await desk.sessions.CloseSession(closing, metadata=desk.metadata(desk.admin_key))
         assert closed.session.close_reason == "admin_closed"
         told = (await anext(happenings)).closed
         assert (told.reason, told.message) == ("admin_closed", "Upkeep.")
         assert (told.critical, told.user_initiated, told.retryable) == (False, True, False)
+
+
+async def test_sessions_are_listed_for_their_tenant_and_for_administrators(desk: Desk) -> None:
+    async with desk.gateway() as gate:
+        await gate.hello()
+        ids = sorted([(await desk.open()).session_id for _ in range(3)])
+        asking = pb.ListSessionsRequest(page_size=2)
+        first = await desk.sessions.ListSessions(asking, metadata=desk.metadata())
+        asking.page_token = first.next_page_token
+        second = await desk.sessions.ListSessions(asking, metadata=desk.metadata())
+        assert [each.session_id for each in (*first.sessions, *second.sessions)] == ids
+        theirs = pb.ListSessionsRequest(tenant="default")
+        admin = await desk.sessions.ListSessions(theirs, metadata=desk.metadata(desk.admin_key))
+        assert [each.session_id for each in admin.sessions] == ids
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await desk.sessions.ListSessions(theirs, metadata=desk.metadata(desk.other_key))
+        assert reason_of(caught.value) == "admin_required"
 
 
 async def test_the_gateways_work_belongs_to_the_callers_trace(desk: Desk) -> None:

@@ -31,7 +31,7 @@ VERBS = [
 ]
 SANDBOX_VERBS = ["create", "ls", "show", "network", "renew", "rm"]
 WORKSPACE_VERBS = ["create", "ls", "show", "fork", "rename", "renew", "rm"]
-SESSION_VERBS = ["diagnose", "show", "close"]
+SESSION_VERBS = ["diagnose", "ls", "show", "close"]
 GROUPS = {"workspace": WORKSPACE_VERBS, "sandbox": SANDBOX_VERBS, "session": SESSION_VERBS}
 NAMES = ["", *VERBS, *(f"{group} {verb}" for group, verbs in GROUPS.items() for verb in verbs)]
 

@@ -188,6 +188,28 @@ async def test_closing_tells_the_gateway_once(house: House) -> None:
     assert await association.next_order() == Unwant("ses_sentinel")
 
 
+async def test_sessions_are_listed_by_tenant_until_they_are_closed_or_late(house: House) -> None:
+    association, _ = await house.connect()
+    connected = await house.answered(association)
+    await house.desk.take_change(GATEWAY, connected.session_id, connected=True, reason="")
+    late = await house.broker.open("default", HELD.launch_id, "complete", None)
+    found, following = await house.broker.list("default", 1, "")
+    more, last = await house.broker.list("default", 1, following)
+    ids = [session.session_id for session in (*found, *more)]
+    assert ids == sorted([connected.session_id, late.session_id])
+    assert last == ""
+    assert await house.broker.list("other", 0, "") == ([], "")
+    house.clock.advance(40)
+    await house.desk.keep_connected(GATEWAY)
+    house.clock.advance(40)
+    found, _ = await house.broker.list("default", 0, "")
+    assert [session.session_id for session in found] == [connected.session_id]
+    with pytest.raises(FairleadError, match="page size"):
+        await house.broker.list("default", 101, "")
+    with pytest.raises(FairleadError, match="page token"):
+        await house.broker.list("default", 0, "x")
+
+
 async def test_an_administrator_closes_whosever_it_is_and_says_why(house: House) -> None:
     association, _ = await house.connect()
     session = await house.answered(association)

@@ -66,6 +66,11 @@ class SessionServiceStub:
                 request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionRequest.SerializeToString,
                 response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionResponse.FromString,
                 _registered_method=True)
+        self.ListSessions = channel.unary_unary(
+                '/fairlead.session.v1.SessionService/ListSessions',
+                request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsRequest.SerializeToString,
+                response_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsResponse.FromString,
+                _registered_method=True)
         self.CloseSession = channel.unary_unary(
                 '/fairlead.session.v1.SessionService/CloseSession',
                 request_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.CloseSessionRequest.SerializeToString,
@@ -131,6 +136,14 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSessions(self, request, context):
+        """ListSessions returns the sessions that are not closed, by id. PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID, ADMIN_REQUIRED
+        for another tenant's with a key that is no administrator's.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CloseSession(self, request, context):
         """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
         ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
@@ -171,6 +184,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.GetSession,
                     request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionRequest.FromString,
                     response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionResponse.SerializeToString,
+            ),
+            'ListSessions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSessions,
+                    request_deserializer=fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsRequest.FromString,
+                    response_serializer=fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsResponse.SerializeToString,
             ),
             'CloseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CloseSession,
@@ -342,6 +360,33 @@ class SessionService:
             '/fairlead.session.v1.SessionService/GetSession',
             fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionRequest.SerializeToString,
             fairlead_dot_session_dot_v1_dot_session__pb2.GetSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSessions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.session.v1.SessionService/ListSessions',
+            fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsRequest.SerializeToString,
+            fairlead_dot_session_dot_v1_dot_session__pb2.ListSessionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -63,6 +63,10 @@ class SessionServiceStub:
     """
     GetSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]
     """GetSession returns one session; SESSION_NOT_FOUND."""
+    ListSessions: _grpc.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]
+    """ListSessions returns the sessions that are not closed, by id. PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID, ADMIN_REQUIRED
+    for another tenant's with a key that is no administrator's.
+    """
     CloseSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]
     """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
     ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
@@ -103,6 +107,10 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     GetSession: _aio.UnaryUnaryMultiCallable[_session_pb2.GetSessionRequest, _session_pb2.GetSessionResponse]  # type: ignore[assignment]
     """GetSession returns one session; SESSION_NOT_FOUND."""
+    ListSessions: _aio.UnaryUnaryMultiCallable[_session_pb2.ListSessionsRequest, _session_pb2.ListSessionsResponse]  # type: ignore[assignment]
+    """ListSessions returns the sessions that are not closed, by id. PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID, ADMIN_REQUIRED
+    for another tenant's with a key that is no administrator's.
+    """
     CloseSession: _aio.UnaryUnaryMultiCallable[_session_pb2.CloseSessionRequest, _session_pb2.CloseSessionResponse]  # type: ignore[assignment]
     """CloseSession closes the session and every channel in it; closing a closed one changes nothing.
     ADMIN_REQUIRED where it is asked for as an administrator with a key that is none.
@@ -176,6 +184,16 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.GetSessionResponse, _abc.Awaitable[_session_pb2.GetSessionResponse]]:
         """GetSession returns one session; SESSION_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ListSessions(
+        self,
+        request: _session_pb2.ListSessionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_pb2.ListSessionsResponse, _abc.Awaitable[_session_pb2.ListSessionsResponse]]:
+        """ListSessions returns the sessions that are not closed, by id. PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID, ADMIN_REQUIRED
+        for another tenant's with a key that is no administrator's.
+        """
 
     @_abc_1.abstractmethod
     def CloseSession(
