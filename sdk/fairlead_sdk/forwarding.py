@@ -66,6 +66,11 @@ class Forwarder:
         self._servers: list[asyncio.Server] = []
 
     @property
+    def session_id(self) -> str:
+        """The session that it goes through."""
+        return self._session.session_id
+
+    @property
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._tasks)

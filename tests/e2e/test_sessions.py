@@ -29,7 +29,7 @@ CONTENT = os.urandom(2_000_000)
 TRICKLES = any(core.can_trickle for core in cores())
 
 
-def _serving(sandbox: Sandbox) -> int:
+def serving(sandbox: Sandbox) -> int:
     return int(sandbox.commands.run(["sh", "-c", _SERVE, "sh", _ECHO]).stdout)
 
 
@@ -49,7 +49,7 @@ def test_a_session_carries_bytes_unharmed_and_restarts_where_it_can(
 ) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
         sandbox = fairlead.sandboxes.create(isolation="process")
-        port = _serving(sandbox)
+        port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id, mode=mode) as session,
             session.forward(remote_port=port) as local,
@@ -77,7 +77,7 @@ def test_a_session_carries_bytes_unharmed_and_restarts_where_it_can(
 def test_a_session_that_somebody_closes_ends_here_with_its_reason(stack: RunningStack) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
         sandbox = fairlead.sandboxes.create(isolation="process")
-        port = _serving(sandbox)
+        port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id) as session,
             session.forward(remote_port=port) as local,
@@ -95,7 +95,7 @@ def test_a_session_that_somebody_closes_ends_here_with_its_reason(stack: Running
 def test_a_signalling_that_is_killed_ends_no_session(fresh_stack: RunningStack) -> None:
     with Fairlead(url=fresh_stack.url, api_key=fresh_stack.api_key) as fairlead:
         sandbox = fairlead.sandboxes.create(isolation="process")
-        port = _serving(sandbox)
+        port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id) as session,
             session.forward(remote_port=port) as local,

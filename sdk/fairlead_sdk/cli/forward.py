@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fairlead_sdk.cli.forwards import Forward, ForwardUnlisted, LocalPortTaken, forwards_of
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.errors import InvalidArgument
@@ -12,41 +18,97 @@ if TYPE_CHECKING:
     from fairlead_sdk.forwarding import Forwarder, LocalPort
 
 
-def forward(launch: str, ports: str, *, is_json: bool) -> int:
-    """Forward until Ctrl-C."""
+def forward(launch: str, ports: str, *, ready: int = -1, is_json: bool) -> int:
+    """Forward until Ctrl-C. With `ready`, a pipe that somebody waits at, nothing is said from then
+    on when it listens.
+    """
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         from fairlead_sdk.cli.connection import find_launch, find_sandbox
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.forwarding import open_tunnel
-        from fairlead_sdk.session_errors import SessionEnded
 
         local_port, remote_port = parse_ports(ports)
-        async with AsyncFairlead() as client:
-            target = (
-                await find_sandbox(client, launch)
-                if launch.startswith("sbx_")
-                else (await find_launch(client, launch)).launch_id
-            )
-            async with open_tunnel(client.sessions, target) as forwarder:
-                local = await _listening(forwarder, remote_port, local_port, terminal)
-                address = f"{local.host}:{local.port}"
-                if terminal.is_json:
-                    await terminal.document(
-                        {"host": local.host, "port": local.port, "remote_port": remote_port}
+        with contextlib.ExitStack() as listing:  # the last to end: until then the port is held
+            async with AsyncFairlead() as client:
+                target = (
+                    await find_sandbox(client, launch)
+                    if launch.startswith("sbx_")
+                    else (await find_launch(client, launch)).launch_id
+                )
+                async with open_tunnel(client.sessions, target) as forwarder:
+                    local = await _listening(forwarder, remote_port, local_port, terminal)
+                    made = Forward(
+                        pid=os.getpid(),
+                        host=local.host,
+                        port=local.port,
+                        remote_port=remote_port,
+                        target=target,
+                        session_id=forwarder.session_id,
+                        started_at=datetime.now(UTC),
                     )
-                    await terminal.raw.drain()
-                terminal.say(f"{address} leads to port {remote_port} of {target}; Ctrl-C ends it.")
-                try:
-                    await local.wait_lost()
-                except SessionEnded as error:
-                    if error.reason == "admin_closed" or not error.closed.user_initiated:
-                        raise
-                    terminal.say(f"the session was closed: {error.reason}.")
+                    try:
+                        listing.enter_context(forwards_of(os.environ).entered(made))
+                    except ForwardUnlisted as error:
+                        terminal.warn(error.message)
+                    await _tell(made, terminal, ready)
+                    await _wait_ended(local, terminal)
         return 0
 
     status = run(work, is_json=is_json)
     return 0 if status == INTERRUPTED else status
+
+
+def detach(launch: str, ports: str, *, is_json: bool) -> int:
+    """Forward in a process in the background, and come back when it listens or has failed."""
+    reading, writing = os.pipe()
+    options = ["--ready", str(writing), "-o", "json" if is_json else "text"]
+    with os.fdopen(reading, "rb") as pipe:
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "fairlead_sdk", "forward", *options, "--", launch, ports],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(writing,),
+        )
+        os.close(writing)
+        try:
+            is_there = bool(pipe.read())
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            return INTERRUPTED
+    if not is_there:
+        return process.wait()
+    process.returncode = 0  # it is not ours to wait for
+    return 0
+
+
+async def _tell(made: Forward, terminal: Terminal, ready: int) -> None:
+    """Say that it listens; who waits at `ready` is told last."""
+    if terminal.is_json:
+        await terminal.document(made.document)
+        await terminal.raw.drain()
+    way_out = "Ctrl-C ends it" if ready < 0 else f"`fairlead forward --stop {made.port}` ends it"
+    terminal.say(f"{made.address} leads to port {made.remote_port} of {made.target}; {way_out}.")
+    if ready >= 0:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+        os.write(ready, b"1")
+        os.close(ready)
+
+
+async def _wait_ended(local: LocalPort, terminal: Terminal) -> None:
+    """Wait until it is lost, which is no error where somebody wanted it."""
+    from fairlead_sdk.session_errors import SessionEnded
+
+    try:
+        await local.wait_lost()
+    except SessionEnded as error:
+        if error.reason == "admin_closed" or not error.closed.user_initiated:
+            raise
+        terminal.say(f"the session was closed: {error.reason}.")
 
 
 async def _listening(
@@ -59,7 +121,11 @@ async def _listening(
         terminal.warn(f"a connection was refused: {message or reason}")
 
     if local_port is not None:
-        return await forwarder.listen(remote_port, local_port, on_refusal=refused)
+        try:
+            return await forwarder.listen(remote_port, local_port, on_refusal=refused)
+        except LocalPortUnusable as error:
+            owner = forwards_of(os.environ).owner("127.0.0.1", local_port)
+            raise (error if owner is None else LocalPortTaken(owner)) from None
     try:
         return await forwarder.listen(remote_port, remote_port, on_refusal=refused)
     except LocalPortUnusable:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from fairlead_sdk.cli.forwards import Forward, forwards_of
 from fairlead_sdk.cli.running import Interrupts, run
 from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.ticks import shown_seconds
+from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.session_records import SessionRecord
 
 if TYPE_CHECKING:
@@ -25,10 +28,15 @@ def ls(*, tenant: str, is_json: bool) -> int:
     async def work(client: AsyncFairlead, terminal: Terminal) -> None:
         listed = await client.sessions.list(limit=_LISTED, tenant=tenant)
         found = sorted(listed, key=lambda session: session.created_at or _NEVER, reverse=True)
+        here = {forward.session_id: forward for forward in forwards_of(os.environ).all()}
         if terminal.is_json:
-            await terminal.document({"sessions": [each.document for each in found]})
+            documents: list[JsonObject] = []
+            for each in found:
+                local = here.get(each.session_id)
+                documents.append({**each.document, **({"local": local.document} if local else {})})
+            await terminal.document({"sessions": documents})
         elif found:
-            await terminal.text(_table(found))
+            await terminal.text(_table(found, here))
         else:
             terminal.say("there are no sessions; `fairlead forward` opens one.")
 
@@ -74,7 +82,7 @@ def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json:
     return run(connected, is_json=is_json)
 
 
-def _table(sessions: Sequence[SessionRecord]) -> str:
+def _table(sessions: Sequence[SessionRecord], here: Mapping[str, Forward]) -> str:
     now = datetime.now(UTC)
     rows = []
     for each in sessions:
@@ -86,9 +94,10 @@ def _table(sessions: Sequence[SessionRecord]) -> str:
             each.mode,
             each.gateway_id,
             each.launch_id,
+            f"{local.address} (pid {local.pid})" if (local := here.get(each.session_id)) else "",
         )
         rows.append(Row(cells))
-    return drawn_table(("SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES"), rows)
+    return drawn_table(("SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES", "LOCAL"), rows)
 
 
 def _facts(session: SessionRecord) -> str:

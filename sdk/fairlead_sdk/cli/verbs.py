@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fairlead_sdk.cli.cp_verb import CP, add_cp_options, copy
 from fairlead_sdk.cli.exec_verb import EXEC, add_exec_options, execute
+from fairlead_sdk.cli.forward_verb import (
+    FORWARD,
+    FORWARD_USAGE,
+    add_forward_options,
+    run_forward,
+)
 from fairlead_sdk.cli.launch_options import add_launch_options, choices_of, lease, name
 from fairlead_sdk.cli.shell_verb import SHELL, add_shell_options, open_shell
 
@@ -25,7 +31,6 @@ USAGE = 2
 _COMMAND = "-- COMMAND..."
 _ABOUT = "A git workspace, a sandbox to run in and a tunnel to reach it, in one round trip."
 _LAUNCH_ID = "Id of a launch, or its beginning."
-_LAUNCH_OR_SANDBOX = "Id of a launch or its beginning, or of a sandbox sbx_…."
 _LAUNCH_OR_EXECUTION = "Id of a launch or its beginning, or of an execution exe_…."
 _LAUNCH = """Run a command on the repository here.
 
@@ -52,9 +57,6 @@ _AGENT = """Show the background process that makes launches fast.
 
 It starts with the first launch, keeps a connection to the front door warm, and ends
 when nobody needs it for five minutes. FAIRLEAD_AGENT=0 does without."""
-_FORWARD = """Lead a local port into a sandbox.
-
-It stays until Ctrl-C."""
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -133,11 +135,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     trace.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
     kill = _verb(verbs, "kill", _kill, _KILL, "LAUNCH...")
     kill.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_OR_EXECUTION)
-    forward = _verb(verbs, "forward", _forward, _FORWARD, "LAUNCH [LOCAL:]PORT")
-    forward.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_OR_SANDBOX)
-    forward.add_argument(
-        "ports", metavar="[LOCAL:]PORT", help="Port in the sandbox, and the one here."
-    )
+    add_forward_options(_verb(verbs, "forward", run_forward, FORWARD, FORWARD_USAGE))
     agent = _verb(verbs, "agent", _agent, _AGENT, "")
     agent.add_argument("--stop", action="store_true", help="End it.")
     for parsed in verbs.choices.values():
@@ -321,9 +319,3 @@ def _kill(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.listing import kill
 
     return kill(chosen.launches, is_json=_is_json(chosen))
-
-
-def _forward(chosen: argparse.Namespace, command: list[str]) -> int:
-    from fairlead_sdk.cli.forward import forward
-
-    return forward(chosen.launch, chosen.ports, is_json=_is_json(chosen))

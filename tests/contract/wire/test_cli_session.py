@@ -1,4 +1,4 @@
-"""`fairlead session ls`, `show` and `close` against a scripted front door."""
+"""`fairlead session ls`, `show` and `close` against a scripted front door, and local forwards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_ls_lists_every_page_and_the_newest_first(cli: CliRunner) -> None:
         Answer(document={"sessions": [newer], "next_page_token": ""}),
     )
     titles, first, second = cli("session", "ls").stdout.decode().splitlines()
-    assert titles.split() == ["SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES"]
+    assert titles.split() == ["SESSION", "STATE", "AGE", "MODE", "GATEWAY", "REACHES", "LOCAL"]
     assert first.split()[:2] == [newer["session_id"], "connected"]
     assert second.split()[-1] == "lch_a"
     pages = cli.script.asked("GET", "/v1/sessions")
@@ -98,3 +98,28 @@ def test_an_administrator_closes_with_a_message(cli: CliRunner) -> None:
 def test_a_session_that_is_not_there_is_an_error(cli: CliRunner) -> None:
     cli.script.on("GET", PATH, problem(404, "session_not_found"))
     assert cli("session", "show", ID).status == 1
+
+
+def test_what_is_forwarded_here_is_listed_and_ended_without_a_mesh(cli: CliRunner) -> None:
+    assert cli("forward", "--list", "-o", "json").lines == [{"forwards": []}]
+    assert "nothing is forwarded here." in cli("forward", "--list").stderr
+    missing = cli("forward", "--stop", "8080", "-o", "json")
+    assert (missing.status, missing.lines[-1]["reason"]) == (1, "forward_not_found")
+    assert cli.script.received == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--list", "lch_a"),
+        ("--list", "--stop", "8080"),
+        ("--stop",),
+        ("--stop", "8080", "80"),
+        ("--stop", "8080", "--detach"),
+        ("--all", "lch_a", "80"),
+        ("lch_a",),
+        (),
+    ],
+)
+def test_what_goes_together_for_a_forward(cli: CliRunner, arguments: tuple[str, ...]) -> None:
+    assert cli("forward", *arguments).status == 2

@@ -1,0 +1,67 @@
+"""The options of `fairlead forward`."""
+
+from __future__ import annotations
+
+import argparse
+
+FORWARD = """Lead a local port into a sandbox.
+
+It stays until Ctrl-C, with --detach in the background until --stop. Without LOCAL it
+is the same port here, or a free one where that is taken."""
+FORWARD_USAGE = "LAUNCH [LOCAL:]PORT | --list | --stop WHAT"
+
+
+def add_forward_options(parser: argparse.ArgumentParser) -> None:
+    """Add them to the verb's parser."""
+    parser.add_argument(
+        "launch",
+        metavar="LAUNCH",
+        nargs="?",
+        default="",
+        help="Id of a launch or its beginning, or of a sandbox sbx_….",
+    )
+    parser.add_argument(
+        "ports",
+        metavar="[LOCAL:]PORT",
+        nargs="?",
+        default="",
+        help="Port in the sandbox, and the one here.",
+    )
+    parser.add_argument(
+        "-d", "--detach", action="store_true", help="Leave it in the background once it listens."
+    )
+    parser.add_argument("--list", action="store_true", help="List what this user forwards here.")
+    parser.add_argument(
+        "--stop",
+        action="store_true",
+        help="End a forward: WHAT is its local port, HOST:PORT, or the id of its session, launch"
+        " or sandbox.",
+    )
+    parser.add_argument("--all", action="store_true", help="With --stop: all that WHAT means.")
+    parser.add_argument("--ready", type=int, default=-1, help=argparse.SUPPRESS)
+
+
+def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
+    """Run the verb; leaves with 2 where the usage is wrong."""
+    is_json = bool(chosen.output == "json")
+    if chosen.list and (chosen.stop or chosen.launch):
+        chosen.parser.error("--list goes alone")
+    if chosen.stop and (not chosen.launch or chosen.ports):
+        chosen.parser.error("--stop goes with one WHAT")
+    if (chosen.list or chosen.stop) and chosen.detach:
+        chosen.parser.error("--detach is for a forward that begins")
+    if chosen.all and not chosen.stop:
+        chosen.parser.error("--all goes with --stop")
+    if chosen.list or chosen.stop:
+        from fairlead_sdk.cli.forward_list import ls, stop
+
+        if chosen.list:
+            return ls(is_json=is_json)
+        return stop(chosen.launch, every=chosen.all, is_json=is_json)
+    if not chosen.ports:
+        chosen.parser.error("LAUNCH and PORT are needed")
+    from fairlead_sdk.cli.forward import detach, forward
+
+    if chosen.detach:
+        return detach(chosen.launch, chosen.ports, is_json=is_json)
+    return forward(chosen.launch, chosen.ports, ready=chosen.ready, is_json=is_json)

@@ -1,0 +1,196 @@
+"""The local ports that this user's processes forward, each known to all of them.
+
+A process has one file, which nobody else can read and whose lock (flock(2)) it holds for as long as
+it lives: however it ends, the others see that, and a process id that is used again misleads nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from fairlead_sdk import json_form as form
+from fairlead_sdk.errors import FailedPrecondition, FairleadError, InvalidArgument, NotFound
+from fairlead_sdk.json_form import JsonObject
+
+_SAME = {"localhost": "127.0.0.1"}
+
+
+class LocalPortTaken(FailedPrecondition):
+    """Another process of this user forwards that local port."""
+
+    def __init__(self, owner: Forward) -> None:
+        super().__init__(
+            f"{owner.address} leads to port {owner.remote_port} of {owner.target} already, "
+            f"by process {owner.pid}.",
+            reason="local_port_taken",
+            remedy=f"Choose another local port, or end it: fairlead forward --stop {owner.port}",
+            fields={"port": str(owner.port), "pid": str(owner.pid)},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forward:
+    """A local port and where it leads; `target` is the id of a launch or a sandbox."""
+
+    pid: int
+    host: str
+    port: int
+    remote_port: int
+    target: str
+    session_id: str
+    started_at: datetime
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def document(self) -> JsonObject:
+        """The JSON form."""
+        return {
+            "pid": self.pid,
+            "host": self.host,
+            "port": self.port,
+            "remote_port": self.remote_port,
+            "target": self.target,
+            "session_id": self.session_id,
+            "started_at": self.started_at.isoformat(),
+        }
+
+    def is_meant(self, text: str) -> bool:
+        """Say whether a text names it: a local port, `HOST:PORT`, or the beginning of an id of its
+        session or of what it leads to. `localhost` is 127.0.0.1.
+        """
+        host, colon, port = text.rpartition(":")
+        if port.isdecimal():
+            is_host = not colon or _SAME.get(host, host) == _SAME.get(self.host, self.host)
+            return is_host and int(port) == self.port
+        return bool(text) and any(
+            name.startswith(text) or name.partition("_")[2].startswith(text)
+            for name in (self.session_id, self.target)
+        )
+
+
+class Forwards:
+    """The files below `directory`."""
+
+    def __init__(self, *, directory: Path) -> None:
+        self._directory = directory
+
+    def all(self) -> Sequence[Forward]:
+        """Return what is forwarded now, by local port; files of processes that are gone go."""
+        found = []
+        for path in self._directory.glob("*.json"):
+            with contextlib.suppress(OSError, ValueError):
+                content = _held(path)
+                if content is not None:
+                    found.append(_read(content))
+        return sorted(found, key=lambda forward: (forward.port, forward.host))
+
+    def is_there(self, forward: Forward) -> bool:
+        """Say whether it is forwarded still."""
+        return forward in self.all()
+
+    def owner(self, host: str, port: int) -> Forward | None:
+        """Return who forwards a local port."""
+        return next((each for each in self.all() if each.is_meant(f"{host}:{port}")), None)
+
+    def meant(self, text: str, *, every: bool) -> Sequence[Forward]:
+        """Return those that a text names, which are several only with `every`.
+
+        Raises NotFound (`forward_not_found`) and InvalidArgument (`forward_ambiguous`).
+        """
+        found = [forward for forward in self.all() if forward.is_meant(text)]
+        if not found:
+            raise NotFound(
+                f"No process here forwards {text}.",
+                reason="forward_not_found",
+                remedy="fairlead forward --list",
+            )
+        if len(found) > 1 and not every:
+            raise InvalidArgument(
+                f"{text} means {len(found)} forwards.",
+                reason="forward_ambiguous",
+                remedy="Name a local port (fairlead forward --list), or add --all.",
+            )
+        return found
+
+    @contextlib.contextmanager
+    def entered(self, forward: Forward) -> Iterator[None]:
+        """Let the others know of a forward to the end of the block; raises ForwardUnlisted."""
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.chmod(0o700)
+            path = self._directory / f"{forward.pid}-{secrets.token_hex(4)}.json"
+            descriptor = _written(path, json.dumps(forward.document).encode())
+        except OSError as error:
+            raise ForwardUnlisted(error) from error
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+class ForwardUnlisted(FairleadError):
+    """Others cannot be told of a forward."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(
+            f"Others cannot be told of this forward: {cause.strerror or cause}.",
+            reason="forward_unlisted",
+        )
+
+
+def forwards_of(environment: Mapping[str, str]) -> Forwards:
+    """Return the forwards of the user of an environment."""
+    home = environment.get("XDG_STATE_HOME") or f"{environment.get('HOME', '')}/.local/state"
+    return Forwards(directory=Path(home) / "fairlead" / "forwards")
+
+
+def _written(path: Path, content: bytes) -> int:
+    """Write a file as a whole, and return the descriptor that holds its lock."""
+    scratch = path.with_name(f".{path.name}")
+    descriptor = os.open(scratch, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, content)
+        scratch.rename(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _held(path: Path) -> bytes | None:
+    """Return the content of a file whose process lives; removes one whose process does not."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read()
+        path.unlink(missing_ok=True)  # a name is never used again
+        return None
+
+
+def _read(content: bytes) -> Forward:
+    document = form.parse_object(content)
+    return Forward(
+        pid=form.number(document, "pid"),
+        host=form.text(document, "host"),
+        port=form.number(document, "port"),
+        remote_port=form.number(document, "remote_port"),
+        target=form.text(document, "target"),
+        session_id=form.text(document, "session_id"),
+        started_at=datetime.fromisoformat(form.text(document, "started_at")),
+    )
