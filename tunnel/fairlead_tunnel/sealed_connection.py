@@ -16,6 +16,7 @@ from fairlead_tunnel.base64url import base64url, from_base64url
 from fairlead_tunnel.peer_connection import (
     CandidateFound,
     CoreError,
+    GatheringDone,
     IceServer,
     PeerConnection,
     PeerEvent,
@@ -81,11 +82,16 @@ class SealedConnection:
         self._rounds = 0
 
     def listen(self, take: Callable[[PeerEvent], None]) -> None:
-        """Tell events from now on, candidates sealed."""
+        """Tell events from now on, candidates and their end sealed."""
 
         def sealed(event: PeerEvent) -> None:
-            if isinstance(event, CandidateFound):
-                event = CandidateFound(self._seal(SignalKind.CANDIDATE, event.candidate))
+            match event:
+                case CandidateFound(candidate):
+                    event = CandidateFound(self._seal(SignalKind.CANDIDATE, candidate))
+                case GatheringDone():
+                    take(CandidateFound(self._seal(SignalKind.CANDIDATE, "")))
+                case _:
+                    pass
             take(event)
 
         self._connection.listen(sealed)
@@ -122,16 +128,18 @@ class SealedConnection:
         self._rounds += 1
 
     async def add_candidate(self, candidate: str) -> None:
-        """Take a sealed candidate; one whose seal does not fit changes nothing."""
+        """Take a sealed candidate, or the sealed end; what has no fitting seal changes nothing."""
         try:
             plain = self._open(SignalKind.CANDIDATE, candidate)
         except SealRejected:
             return
-        await self._connection.add_candidate(plain)
+        if plain:
+            await self._connection.add_candidate(plain)
+        else:
+            await self._connection.end_candidates()
 
     async def end_candidates(self) -> None:
-        """Note that the peer has no more candidates in this round."""
-        await self._connection.end_candidates()
+        """Change nothing: that there are no more is said by the peer, under its seal."""
 
     def open_channel(self, label: str, protocol: str) -> MessagePort:
         """Open an ordered and reliable channel."""

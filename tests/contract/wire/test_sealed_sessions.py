@@ -12,8 +12,15 @@ from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.forwarding import open_tunnel
 from fairlead_sdk.session_records import OfferReply
 from fairlead_tunnel.cores import cores
-from fairlead_tunnel.peer_connection import PeerCore
-from fairlead_tunnel.sealed_signals import is_sealed
+from fairlead_tunnel.peer_connection import (
+    CandidateFound,
+    GatheringDone,
+    PeerCore,
+    PeerEvent,
+    PeerPlan,
+)
+from fairlead_tunnel.sealed_connection import SealedConnection
+from fairlead_tunnel.sealed_signals import SALT_BYTES, is_sealed
 from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, echoed, mesh
 from tests.fakes.peer_core import Network, PeerCoreFake
 
@@ -66,6 +73,36 @@ async def test_signalling_sees_only_seals_and_bytes_arrive_also_after_a_restart(
             await tunnel._session.restart()
             assert await echoed(echo, b"sealed again") == b"sealed again"
             assert all(is_sealed(text) for text in seen_by_signalling(it))
+
+
+async def test_the_end_of_candidates_is_believed_under_its_seal_alone() -> None:
+    network = Network()
+    ends = [PeerCoreFake(network=network) for _ in range(2)]
+    salt = bytes(SALT_BYTES)
+    inner, peer = (core.connect(PeerPlan(trickles=True)) for core in ends)
+    inner.candidates_at_once = peer.candidates_at_once = 0
+    near, far = (
+        SealedConnection(connection=connection, secret=SECRET, session="ses_" + "a" * 26, salt=salt)
+        for connection in (inner, peer)
+    )
+    said: list[PeerEvent] = []
+    near.listen(said.append)
+    await near.accept(await far.answer(await near.offer()))
+    inner.found("candidate:late")
+    inner.gathered()
+    await asyncio.sleep(0)
+    assert said[-1] == GatheringDone()
+    texts = [event.candidate for event in said if isinstance(event, CandidateFound)]
+    assert all(is_sealed(text) for text in texts)
+    await far.end_candidates()
+    await far.add_candidate("")
+    assert not peer.has_all
+    for text in texts:
+        assert not peer.has_all
+        await far.add_candidate(text)
+    assert peer.has_all
+    assert "candidate:late" in peer.applied
+    assert "" not in peer.applied
 
 
 @pytest.mark.parametrize("gateway_secret", [OTHER, b""], ids=["another", "none"])
