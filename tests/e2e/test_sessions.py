@@ -33,7 +33,7 @@ def serving(sandbox: Sandbox) -> int:
     return int(sandbox.commands.run(["sh", "-c", _SERVE, "sh", _ECHO]).stdout)
 
 
-def _received(inside: socket.socket, count: int) -> bytes:
+def received(inside: socket.socket, count: int) -> bytes:
     pieces = []
     while count:
         piece = inside.recv(min(count, 65536))
@@ -61,7 +61,7 @@ def test_a_session_carries_bytes_unharmed_and_restarts_where_it_can(
                 for start in range(0, len(half), 50_000):
                     piece = half[start : start + 50_000]
                     inside.sendall(piece)
-                    got += _received(inside, len(piece))
+                    got += received(inside, len(piece))
                 if mode == "trickle" and session.round == 1:
                     session.restart()
             assert hashlib.sha256(got).digest() == hashlib.sha256(CONTENT).digest()
@@ -104,7 +104,7 @@ def test_a_signalling_that_is_killed_ends_no_session(fresh_stack: RunningStack) 
             os.kill(fresh_stack.pids["signalling"], signal.SIGKILL)
             for _ in range(20):
                 inside.sendall(b"y" * 10_000)
-                assert _received(inside, 10_000) == b"y" * 10_000
+                assert received(inside, 10_000) == b"y" * 10_000
             if session.mode == "trickle":
                 session.restart()
                 inside.sendall(b"z")

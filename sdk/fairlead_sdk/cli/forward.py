@@ -6,11 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.forwards import Forward, ForwardUnlisted, LocalPortTaken, forwards_of
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
+from fairlead_sdk.cli.seal_secret import seal_secret
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.errors import InvalidArgument
 
@@ -18,7 +20,16 @@ if TYPE_CHECKING:
     from fairlead_sdk.forwarding import Forwarder, LocalPort
 
 
-def forward(launch: str, ports: str, *, ready: int = -1, is_json: bool) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardChoices:
+    """What the user asked for; `ports` is `[LOCAL:]PORT`, the file is empty for none."""
+
+    launch: str
+    ports: str
+    seal_secret_file: str = ""
+
+
+def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
     """Forward until Ctrl-C. With `ready`, a pipe that somebody waits at, nothing is said from then
     on when it listens.
     """
@@ -28,7 +39,9 @@ def forward(launch: str, ports: str, *, ready: int = -1, is_json: bool) -> int:
         from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.forwarding import open_tunnel
 
-        local_port, remote_port = parse_ports(ports)
+        launch = choices.launch
+        local_port, remote_port = parse_ports(choices.ports)
+        secret = seal_secret(choices.seal_secret_file)
         with contextlib.ExitStack() as listing:  # the last to end: until then the port is held
             async with AsyncFairlead() as client:
                 target = (
@@ -36,7 +49,8 @@ def forward(launch: str, ports: str, *, ready: int = -1, is_json: bool) -> int:
                     if launch.startswith("sbx_")
                     else (await find_launch(client, launch)).launch_id
                 )
-                async with open_tunnel(client.sessions, target) as forwarder:
+                tunnel = open_tunnel(client.sessions, target, seal_secret=secret)
+                async with tunnel as forwarder:
                     local = await _listening(forwarder, remote_port, local_port, terminal)
                     made = Forward(
                         pid=os.getpid(),
@@ -59,13 +73,16 @@ def forward(launch: str, ports: str, *, ready: int = -1, is_json: bool) -> int:
     return 0 if status == INTERRUPTED else status
 
 
-def detach(launch: str, ports: str, *, is_json: bool) -> int:
+def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     """Forward in a process in the background, and come back when it listens or has failed."""
     reading, writing = os.pipe()
     options = ["--ready", str(writing), "-o", "json" if is_json else "text"]
+    if choices.seal_secret_file:
+        options += ["--seal-secret-file", choices.seal_secret_file]
+    where = (choices.launch, choices.ports)
     with os.fdopen(reading, "rb") as pipe:
         process = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-m", "fairlead_sdk", "forward", *options, "--", launch, ports],
+            [sys.executable, "-m", "fairlead_sdk", "forward", *options, "--", *where],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=(writing,),

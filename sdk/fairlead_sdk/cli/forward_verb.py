@@ -30,6 +30,13 @@ def add_forward_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-d", "--detach", action="store_true", help="Leave it in the background once it listens."
     )
+    parser.add_argument(
+        "--seal-secret-file",
+        metavar="FILE",
+        default="",
+        help="Seal what is said to the gateway with the secret in this file, which the gateway has"
+        " too; else FAIRLEAD_SEAL_SECRET_FILE.",
+    )
     parser.add_argument("--list", action="store_true", help="List what this user forwards here.")
     parser.add_argument(
         "--stop",
@@ -60,8 +67,11 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
         return stop(chosen.launch, every=chosen.all, is_json=is_json)
     if not chosen.ports:
         chosen.parser.error("LAUNCH and PORT are needed")
-    from fairlead_sdk.cli.forward import detach, forward
+    from fairlead_sdk.cli.forward import ForwardChoices, detach, forward
 
+    choices = ForwardChoices(
+        launch=chosen.launch, ports=chosen.ports, seal_secret_file=chosen.seal_secret_file
+    )
     if chosen.detach:
-        return detach(chosen.launch, chosen.ports, is_json=is_json)
-    return forward(chosen.launch, chosen.ports, ready=chosen.ready, is_json=is_json)
+        return detach(choices, is_json=is_json)
+    return forward(choices, ready=chosen.ready, is_json=is_json)

@@ -108,6 +108,19 @@ def test_what_is_forwarded_here_is_listed_and_ended_without_a_mesh(cli: CliRunne
     assert cli.script.received == []
 
 
+@pytest.mark.parametrize("content", ["", "ab", "x" * 64, "é" * 32, None])
+def test_a_secret_that_is_none_stops_a_forward(
+    cli: CliRunner, content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("FAIRLEAD_SEAL_SECRET_FILE", str(file))
+    ended = cli("forward", "lch_a", "80", "-o", "json")
+    assert (ended.status, ended.lines[-1]["reason"]) == (1, "seal_secret_invalid")
+    assert cli.script.received == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
