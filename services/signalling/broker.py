@@ -298,8 +298,7 @@ class Broker:
 
     async def close_launch(self, launch_id: str) -> None:
         """Close every session of a launch, also one that is being opened; again changes nothing."""
-        self._book.note_end(launch_id)
-        for session in await self._book.of_launch(launch_id):
+        for session in await self._book.end_launch(launch_id):
             await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
 
     def _named(self, tenant: str, key: str | None, conversation_id: str) -> str:

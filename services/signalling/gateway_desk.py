@@ -163,7 +163,7 @@ class GatewayDesk:
         """
         if not 1 <= port <= 65535:
             raise PortInvalid
-        session = self._own(gateway_id, await self._book.get(session_id))
+        session = self._own(gateway_id, await self._held(session_id))
         if session.close_reason is not None:
             raise SessionClosed(session_id, session.close_reason)
         reached = await self._launches.reached(session.tenant, session.launch_id)
@@ -172,6 +172,18 @@ class GatewayDesk:
         if not reached.has_sandbox:
             raise SandboxNotReady(session.launch_id)
         await self._launches.open_port(session.tenant, session.launch_id, port, meeting)
+
+    async def _held(self, session_id: str) -> Session:
+        """Return a session; while the store is away also one that is connected as far as this
+        process knows, since nobody can close it meanwhile.
+        """
+        try:
+            return await self._book.get(session_id)
+        except Unavailable:
+            known = self._book.known(session_id)
+            if known is None or not known.is_connected:
+                raise
+            return self._book.timely(known)
 
     async def _take(
         self, gateway_id: str, session_id: str, step: Callable[[Session], Session]

@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from chassis.redis_client import redis_errors
 from signalling.gateway import Gateway
+from signalling.launch_errors import LaunchNotHeld
 from signalling.session import Session
 from signalling.session_ports import Notice
 from signalling.session_records import session_of, session_text
@@ -26,15 +27,18 @@ CHANGES = "fairlead:session:changes"
 
 _READ_SECONDS = 10.0
 _GATEWAYS = "fairlead:gateways"
+_LAUNCH_HAS_ENDED = 2
 
-# Answers 1 when it wrote. A retried write whose first answer was lost finds its own record and
-# answers 1 as well.
+# Answers 1 when it wrote, 2 for the first record of a session whose launch has ended. A retried
+# write whose first answer was lost finds its own record and answers 1 as well.
 _SAVE = """
 local stored = redis.call('HMGET', KEYS[1], 'version', 'record')
 if stored[1] then
   if stored[1] == ARGV[1] and stored[2] == ARGV[2] then return 1 end
   if tonumber(stored[1]) ~= tonumber(ARGV[1]) - 1 then return 0 end
-elseif ARGV[1] ~= '1' and ARGV[5] ~= '1' then
+elseif ARGV[1] == '1' then
+  if redis.call('EXISTS', KEYS[5]) == 1 then return 2 end
+elseif ARGV[5] ~= '1' then
   return 0
 end
 redis.call('HSET', KEYS[1], 'version', ARGV[1], 'record', ARGV[2])
@@ -104,6 +108,7 @@ class RedisSessions:
                         _gateway_sessions_key(session.gateway_id),
                         _launch_sessions_key(session.launch_id),
                         _tenant_sessions_key(session.tenant),
+                        _launch_ended_key(session.launch_id),
                     ),
                     args=(
                         str(session.version),
@@ -117,7 +122,16 @@ class RedisSessions:
                     ),
                 ),
             )
+        if written == _LAUNCH_HAS_ENDED:
+            raise LaunchNotHeld(session.launch_id)
         return written == 1
+
+    async def end_launch(self, launch_id: str, *, remembered_seconds: float) -> None:
+        """Let nobody open another session of a launch from now on."""
+        with redis_errors():
+            await self._redis.set(
+                _launch_ended_key(launch_id), "1", px=int(remembered_seconds * 1000)
+            )
 
     async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
         """Return the sessions of a gateway that are not closed, by id."""
@@ -226,6 +240,10 @@ def _gateway_sessions_key(gateway_id: str) -> str:
 
 def _launch_sessions_key(launch_id: str) -> str:
     return f"fairlead:launch-sessions:{launch_id}"
+
+
+def _launch_ended_key(launch_id: str) -> str:
+    return f"fairlead:launch-ended:{launch_id}"
 
 
 def _tenant_sessions_key(tenant: str) -> str:

@@ -98,9 +98,12 @@ class SessionBook:
         """Say whether anybody watches a session or waits for it here."""
         return session_id in self._watches
 
-    def note_end(self, launch_id: str) -> None:
-        """Remember that a launch has ended, for those who are opening a session of it."""
+    async def end_launch(self, launch_id: str) -> Sequence[Session]:
+        """Let nobody open another session of a launch, and return those that there are."""
         self._ended.add(launch_id)
+        with self._lenience():
+            await self._store.end_launch(launch_id, remembered_seconds=KEPT_AFTER_CLOSE_SECONDS)
+        return await self.of_launch(launch_id)
 
     def has_ended(self, launch_id: str) -> bool:
         """Say whether a launch has ended, as far as this process remembers."""

@@ -39,9 +39,13 @@ class SessionStore(Protocol):
     async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
         """Write a record if the stored one is its predecessor, and say whether that was so.
 
-        Version 1 needs that nothing is stored; with `restore` a lost record is written whatever its
-        version.
+        Version 1 needs that nothing is stored, and raises LaunchNotHeld once the launch has ended;
+        with `restore` a lost record is written whatever its version.
         """
+        ...
+
+    async def end_launch(self, launch_id: str, *, remembered_seconds: float) -> None:
+        """Let nobody, at whatever replica, open another session of a launch from now on."""
         ...
 
     async def of_gateway(self, gateway_id: str) -> Sequence[Session]:

@@ -11,7 +11,7 @@ from chassis.errors import FairleadError
 from signalling.gateway import Gateway, Meeting
 from signalling.ice_servers import IceServers
 from signalling.launch import Launch, LaunchState
-from signalling.launch_errors import LaunchNotFound
+from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
 from signalling.session import Session
 from signalling.session_ports import Notice, Reached
 from tests.fakes.clock import START, FakeClock
@@ -27,6 +27,7 @@ class FakeSessionStore:
     def __init__(self, clock: FakeClock, shared: FakeSessionStore | None = None) -> None:
         self._clock = clock
         self._records: dict[str, tuple[Session, float]] = shared._records if shared else {}
+        self._ended: set[str] = shared._ended if shared else set()
         self._replicas: list[FakeSessionStore] = shared._replicas if shared else []
         self._replicas.append(self)
         self._changes: asyncio.Queue[Notice | None] = asyncio.Queue()
@@ -68,6 +69,8 @@ class FakeSessionStore:
             await self.before_save(session)
         stored = await self.get(session.session_id)
         if stored is None:
+            if session.version == 1 and session.launch_id in self._ended:
+                raise LaunchNotHeld(session.launch_id)
             fits = session.version == 1 or restore
         else:
             fits = stored == session or stored.version == session.version - 1
@@ -77,6 +80,11 @@ class FakeSessionStore:
                 if other is not self and not other.is_deaf:
                     other._changes.put_nowait(Notice(session.session_id, session.gateway_id))
         return fits
+
+    async def end_launch(self, launch_id: str, *, remembered_seconds: float) -> None:
+        if self.raising is not None:
+            raise self.raising
+        self._ended.add(launch_id)
 
     async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
         return [found for found in await self._open() if found.gateway_id == gateway_id]

@@ -16,6 +16,7 @@ from chassis.redis_client import open_redis
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway
 from signalling.ice_servers import IcePolicy
+from signalling.launch_errors import LaunchNotHeld
 from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session import Session, SessionMode
 from signalling.session_ports import GatewayDirectory, Notice, SessionStore
@@ -137,6 +138,19 @@ async def test_open_sessions_are_found_by_gateway_and_launch(stores: Stores) -> 
     assert list(await stores.sessions.of_gateway(one.gateway_id)) == [two]
     assert list(await stores.sessions.of_launch(one.launch_id)) == [two]
     assert list(await stores.sessions.of_launch("lch_unknown")) == []
+
+
+async def test_no_session_is_opened_of_a_launch_that_has_ended(stores: Stores) -> None:
+    before, after = opened("a"), opened("b")
+    assert await stores.sessions.save(before, ttl_seconds=60)
+    await stores.elsewhere.end_launch(before.launch_id, remembered_seconds=60)
+    with pytest.raises(LaunchNotHeld):
+        await stores.sessions.save(after, ttl_seconds=60)
+    assert await stores.sessions.get(after.session_id) is None
+    closed = before.closed(CloseReason.LAUNCH_ENDED)
+    assert await stores.sessions.save(closed, ttl_seconds=60)
+    elsewhere = replace(after, launch_id="lch_" + "z" * 26)
+    assert await stores.sessions.save(elsewhere, ttl_seconds=60)
 
 
 async def test_a_tenants_sessions_are_listed_page_by_page(stores: Stores) -> None:

@@ -190,6 +190,7 @@ async def test_connected_sessions_outlive_a_redis_that_went_away(
                 "/v1/sessions", json={"target": HELD.launch_id, "mode": "trickle"}
             )
             assert_problem(refused, 503, "redis_unavailable")
+            assert not (await gate.port(session_id, 1)).HasField("refusal")
             beat = gateway.Heartbeat(sessions=1, channels=1)
             await gate.say(gateway.SynchronizeRequest(heartbeat=beat))
             own_redis.start()

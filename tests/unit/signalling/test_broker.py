@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from chassis.errors import DeadlineExceeded, FairleadError
+from chassis.errors import DeadlineExceeded, FairleadError, Unavailable
 from signalling.close_reason import CloseReason
 from signalling.gateway import GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import PortInvalid, SandboxNotReady
@@ -256,7 +256,7 @@ async def test_a_launch_that_ends_while_its_session_is_being_opened_leaves_none(
 async def test_a_session_that_is_opened_while_its_launch_ends_is_closed(house: House) -> None:
     await house.connect()
     opening = asyncio.create_task(house.broker.open("default", HELD.launch_id, "complete", None))
-    house.book.note_end(HELD.launch_id)
+    await house.book.end_launch(HELD.launch_id)
     with pytest.raises(LaunchNotHeld):
         await opening
     assert house.book.live() == ()
@@ -274,6 +274,27 @@ async def test_a_port_is_opened_only_through_the_sessions_own_gateway(house: Hou
     await house.broker.close("default", session.session_id)
     with pytest.raises(SessionClosed):
         await house.desk.open_port(GATEWAY, session.session_id, 8080, MEETING)
+
+
+async def test_a_connected_session_takes_ports_also_while_the_store_is_away(house: House) -> None:
+    association, _ = await house.connect()
+    answered, connected = [await house.answered(association) for _ in range(2)]
+    await house.desk.take_change(GATEWAY, connected.session_id, connected=True, reason="")
+    house.store.raising = Unavailable("Away.", reason="redis_unavailable")
+    await house.desk.open_port(GATEWAY, connected.session_id, 8080, MEETING)
+    assert house.launches.opened == [(HELD.launch_id, 8080, MEETING)]
+    for gateway_id, session_id, error in (
+        (GATEWAY, answered.session_id, Unavailable),
+        (GATEWAY, "ses_unknown", Unavailable),
+        (OTHER_GATEWAY, connected.session_id, SessionNotFound),
+    ):
+        with pytest.raises(error):
+            await house.desk.open_port(gateway_id, session_id, 8080, MEETING)
+    house.store.raising = None
+    await house.broker.close("default", connected.session_id)
+    house.store.raising = Unavailable("Away.", reason="redis_unavailable")
+    with pytest.raises(Unavailable):
+        await house.desk.open_port(GATEWAY, connected.session_id, 8080, MEETING)
 
 
 async def test_a_gateway_that_comes_back_keeps_what_it_holds(house: House) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway, GatewayUnavailable
+from signalling.launch_errors import LaunchNotHeld
 from signalling.session import Session
 from signalling.session_event import SessionState
 from signalling.session_ports import Subscribed
@@ -152,6 +153,27 @@ async def test_a_copy_that_is_old_changes_nothing_wrongly() -> None:
     await two.broker.close("default", opened.session_id)
     await one.broker.close("default", opened.session_id)
     assert (await one.broker.get("default", opened.session_id)).version == kept.version + 1
+
+
+async def test_a_launch_that_ends_at_the_other_replica_meanwhile_leaves_no_session() -> None:
+    async with replicas() as (client, gateway):
+        await gateway.connect(can_trickle=True)
+        await client.switchboard.patrol()
+
+        async def ending(session: Session) -> None:
+            """Between the look at the launch and the record of its session."""
+            client.store.before_save = None
+            await gateway.broker.close_launch(HELD.launch_id)
+
+        for mode in ("trickle", "complete"):
+            client.store.before_save = ending
+            with pytest.raises(LaunchNotHeld):
+                await client.broker.open("default", HELD.launch_id, mode, None)
+        client.store.before_save = ending
+        with pytest.raises(LaunchNotHeld):
+            await client.broker.answer("default", HELD.launch_id, OFFER)
+        assert client.book.live() == gateway.book.live() == ()
+        assert await client.broker.list("default", 0, "") == ([], "")
 
 
 async def test_a_gateway_that_went_away_after_a_look_is_not_chosen() -> None:
