@@ -12,9 +12,10 @@ from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.responses import HTMLResponse, JSONResponse
 from starlette.types import ASGIApp
 
@@ -85,7 +86,7 @@ def rest_application(
 
 def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     """Return the routes alone, with their OpenAPI document."""
-    app = FastAPI(
+    app = _Routes(
         title="Fairlead",
         version=version("fairlead"),
         description="A git workspace, a sandbox to run in and a tunnel to reach it.",
@@ -93,8 +94,6 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        # Inside the framework's own last resort, which would answer with plain text.
-        middleware=[Middleware(FaultBarrier)],
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         exception_handlers={
             FairleadError: on_fairlead_error,
@@ -123,6 +122,16 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     ):
         app.router.routes.extend(router.routes)
     return app
+
+
+class _Routes(FastAPI):
+    """The framework without what stands around its routes for things that are not used here."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Answer expected errors; what nobody expected is `FaultBarrier`'s."""
+        return ExceptionMiddleware(
+            AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers
+        )
 
 
 def _documents(app: FastAPI) -> APIRouter:

@@ -17,6 +17,7 @@ from signalling.caller import check_admin, current_tenant, listed_tenant
 from signalling.event_stream import EventStreams
 from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
 from signalling.ice_servers import IcePolicy
+from signalling.plain_route import PlainRoute, answered
 from signalling.problems import problem_documents
 from signalling.rest_parameters import (
     Cursor,
@@ -194,7 +195,7 @@ class SessionLine(BaseModel):
 def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     """Return the routes of sessions."""
     register_url_convertor("session", _SessionName())
-    router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
+    router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_class=PlainRoute)
 
     @router.post(
         "",
@@ -205,9 +206,7 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
             **problem_documents(404, 409, 413),
         },
     )
-    async def open_session(
-        body: OpenBody, response: Response, key: IdempotencyKey = None
-    ) -> OpenedSession:
+    async def open_session(body: OpenBody, key: IdempotencyKey = None) -> Response:
         """Reserve a gateway for a launch that holds a sandbox."""
         session = await sessions.open(
             current_tenant(),
@@ -217,9 +216,9 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
             policy=body.ice_policy,
             conversation_id=body.conversation_id,
         )
-        response.headers["Location"] = f"/v1/sessions/{session.session_id}"
         servers = _servers(sessions, session)
-        return OpenedSession(ice_servers=servers, **_answer(session).model_dump())
+        opened = OpenedSession(ice_servers=servers, **dict(_answer(session)))
+        return answered(opened, 201, {"Location": f"/v1/sessions/{session.session_id}"})
 
     @router.post(
         "/{session_id:session}/offer",

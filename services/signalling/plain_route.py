@@ -1,0 +1,95 @@
+"""A route that FastAPI documents, but that is served without what FastAPI prepares on each request
+for dependencies, forms and streams: that took longer than sessions do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    """What an endpoint takes beside texts of the path: headers by name in lower case, and one
+    body.
+    """
+
+    headers: Sequence[tuple[bytes, str]]
+    body: tuple[str, type[BaseModel]] | None
+
+    def read(self, scope: Scope, content: bytes) -> dict[str, object]:
+        """Return the values; raises ValueError where something is not as it should be."""
+        values: dict[str, object] = dict(scope["path_params"])
+        given = dict(reversed(scope["headers"]))  # of several the first one
+        for header, name in self.headers:
+            value = given.get(header)
+            values[name] = None if value is None else value.decode("latin-1")
+        if self.body is not None:
+            if given.get(b"content-type") != b"application/json":
+                raise ValueError("not plain JSON")
+            name, model = self.body
+            values[name] = model.model_validate(json.loads(content))
+        return values
+
+
+class PlainRoute(APIRoute):
+    """Serves by itself what takes texts of the path, optional texts of headers and at most one
+    body. Other endpoints, and requests that are not as they should be, are left to FastAPI.
+
+    An endpoint returns the documented model, or a Response.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request that has matched."""
+        parameters = self._parameters
+        if parameters is None or scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        request = await receive()  # whole, as nothing that comes here streams its body
+        try:
+            values = parameters.read(scope, request.get("body", b""))
+        except (ValueError, RecursionError):
+            await super().handle(scope, _again(request, receive), send)
+            return
+        answer = await self.endpoint(**values)
+        if not isinstance(answer, Response):
+            answer = answered(answer, self.status_code or 200)
+        await answer(scope, receive, send)
+
+    @cached_property
+    def _parameters(self) -> _Parameters | None:
+        takes = self.dependant
+        if takes.query_params or takes.request_param_name:
+            return None
+        headers = [(each.alias.lower().encode(), each.name) for each in takes.header_params]
+        for each in takes.body_params:
+            model = each.field_info.annotation
+            if not (isinstance(model, type) and issubclass(model, BaseModel)):
+                return None
+            return _Parameters(headers, (each.name, model))
+        return _Parameters(headers, None)
+
+
+def answered(
+    answer: BaseModel, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a model as an answer in JSON."""
+    return Response(
+        answer.model_dump_json(by_alias=True), status, headers, media_type="application/json"
+    )
+
+
+def _again(request: Message, receive: Receive) -> Receive:
+    messages = [request]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
