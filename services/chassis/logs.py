@@ -16,6 +16,8 @@ _STANDARD = frozenset(logging.LogRecord("", 0, "", 0, "", (), None).__dict__) | 
     "color_message",
 }
 
+_ENCODER = json.JSONEncoder(default=str, ensure_ascii=False)
+
 
 class JsonFormatter(logging.Formatter):
     """Renders a record as an object: ts, level, logger, message, room, span ids and the extras."""
@@ -40,7 +42,7 @@ class JsonFormatter(logging.Formatter):
                 line[name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return _ENCODER.encode(line)
 
 
 def start_logging(room: str, level: str) -> None:

@@ -152,7 +152,7 @@ class ApiKeys:
 
     def _current(self) -> tuple[KeyRecord, ...]:
         try:
-            status = self._path.stat()
+            status = os.stat(self._path)
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         except FileNotFoundError:
             stamp = None

@@ -9,13 +9,13 @@ import re
 import secrets
 from contextlib import suppress
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis.errors import Unauthenticated
 from signalling.api_keys import ApiKeys
 from signalling.caller import reset_caller, set_caller
 from signalling.problems import BodyTooLarge, internal_response, problem_response
+from signalling.request_header import header_of
 
 _BEGINNINGS = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
@@ -40,12 +40,13 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
+        given = header_of(scope, b"x-request-id")
         request_id = given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                echo = (b"x-request-id", request_id.encode("ascii"))
+                message = {**message, "headers": [*message["headers"], echo]}
             await send(message)
 
         await self._app(scope, receive, send_with_id)
@@ -97,7 +98,7 @@ class KeyGate:
 
 
 def _authorization(scope: Scope) -> str:
-    given = Headers(scope=scope).get("authorization", "")
+    given = header_of(scope, b"authorization")
     if not given:
         for protocol in scope.get("subprotocols", ()):
             if protocol.startswith(_KEY_PROTOCOL):
@@ -133,7 +134,7 @@ class BodyLimit:
         if scope["type"] != "http" or self._exempt.fullmatch(f"{scope['method']} {scope['path']}"):
             await self._app(scope, receive, send)
             return
-        length = Headers(scope=scope).get("content-length", "0")
+        length = header_of(scope, b"content-length") or "0"
         if length.isdecimal() and len(length) < 20 and int(length) <= self._limit:
             body = await self._read(receive)
         else:

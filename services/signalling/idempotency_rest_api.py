@@ -20,6 +20,7 @@ from signalling.caller import current_tenant
 from signalling.kept_answers import AnswerConflict, AnswerPending, KeptAnswer, KeptAnswers
 from signalling.launch_request import check_key
 from signalling.problems import problem_response
+from signalling.request_header import header_of
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +42,9 @@ class IdempotentMutations:
         self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = Headers(scope=scope).get("idempotency-key") if scope["type"] == "http" else None
         if (
-            key is None
+            scope["type"] != "http"
+            or not any(name == b"idempotency-key" for name, _ in scope["headers"])
             or scope["method"] not in ("POST", "DELETE", "PUT", "PATCH")
             or not scope["path"].startswith("/v1/")
             or _CREATES.fullmatch(scope["path"])
@@ -51,6 +52,7 @@ class IdempotentMutations:
             await self._app(scope, receive, send)
             return
         try:
+            key = header_of(scope, b"idempotency-key")
             response = await self._once(scope, receive, send, key)
         except FairleadError as error:
             response = problem_response(error)

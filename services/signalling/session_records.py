@@ -13,6 +13,7 @@ from signalling.session_event import EventKind, SessionEvent, SessionState
 
 # `dataclasses.asdict` copies everything it meets; a record is written at each change.
 _NAMES = tuple(field.name for field in fields(Session))
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def session_text(session: Session) -> str:
@@ -32,7 +33,7 @@ def session_text(session: Session) -> str:
         )
         for event in session.events
     ]
-    return json.dumps(record, separators=(",", ":"))
+    return _ENCODER.encode(record)
 
 
 def session_of(text: str) -> Session:
