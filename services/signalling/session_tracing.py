@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from types import TracebackType
 
-from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Span, StatusCode, TracerProvider
+from opentelemetry.context import Context, attach, detach, get_current
+from opentelemetry.trace import Span, StatusCode, TracerProvider, set_span_in_context
 
 from chassis.errors import FairleadError
 from chassis.telemetry import links_to, remote_context
@@ -33,27 +34,43 @@ class _Spans:
     def __init__(self, tracer_provider: TracerProvider) -> None:
         self._tracer = tracer_provider.get_tracer("signalling.sessions")
 
-    @contextmanager
     def open(
         self, name: str, attributes: dict[str, str | int], context: Context | None = None
-    ) -> Iterator[Span]:
+    ) -> _Step:
         """Open a span; in a context of its own it is linked to whoever asked."""
-        with self._tracer.start_as_current_span(
-            name,
-            context=context,
-            links=links_to(get_current()) if context else None,
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield span
-            except FairleadError as error:
-                span.set_status(StatusCode.ERROR, error.reason)
-                raise
-            except Exception:
-                span.set_status(StatusCode.ERROR, "internal")
-                raise
+        links = links_to(get_current()) if context else None
+        return _Step(
+            self._tracer.start_span(name, context=context, links=links, attributes=attributes)
+        )
+
+
+class _Step:
+    """The span of what is done in a block. The library's own block is three generators, which take
+    longer than a span that is not sampled.
+    """
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> Span:
+        self._token = attach(set_span_in_context(self._span))
+        return self._span
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        detach(self._token)
+        match error:
+            case FairleadError():
+                self._span.set_status(StatusCode.ERROR, error.reason)
+            case Exception():
+                self._span.set_status(StatusCode.ERROR, "internal")
+        self._span.end()
 
 
 class TracedSessions:

@@ -6,21 +6,22 @@ another one, and read it, by naming its id.
 
 from __future__ import annotations
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
     NonRecordingSpan,
     Span,
     SpanKind,
     StatusCode,
     TracerProvider,
-    use_span,
+    set_span_in_context,
 )
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis.telemetry import links_to, remote_context
+from signalling.request_header import header_of
 
 ATTRIBUTES = ("http.request.method", "http.route", "http.response.status_code")
+_ROOT = Context()
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -39,14 +40,17 @@ class HttpTracing:
             return
         asked = scope.get("method", "GET")  # a WebSocket is asked for by GET
         method = asked if asked in _METHODS else "OTHER"
-        caller = remote_context(Headers(scope=scope).get("traceparent", ""))
+        caller = header_of(scope, b"traceparent")
         span = self._tracer.start_span(
             f"rest.{method}",
-            context=Context(),
-            links=links_to(caller),
+            context=_ROOT,
+            links=links_to(remote_context(caller)) if caller else None,
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method},
         )
+        if not span.is_recording():
+            await self._served(span, scope, receive, send)
+            return
 
         # What goes on long after the answer started needs to know of the span only its ids.
         parent = NonRecordingSpan(span.get_span_context())
@@ -62,18 +66,24 @@ class HttpTracing:
             await send(message)
 
         try:
-            with use_span(parent, record_exception=False, set_status_on_exception=False):
-                await self._app(scope, receive, watched)
+            await self._served(parent, scope, receive, watched)
         finally:
             if span.is_recording():  # the client left before there was an answer
                 _end(span, method, scope, 499)
+
+    async def _served(self, parent: Span, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request whose spans have this parent."""
+        token = attach(set_span_in_context(parent))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            detach(token)
 
 
 def _end(span: Span, method: str, scope: Scope, status: int) -> None:
     route = getattr(scope.get("route"), "path", "unmatched")
     span.update_name(f"rest.{method} {route}")
-    span.set_attribute("http.route", route)
-    span.set_attribute("http.response.status_code", status)
+    span.set_attributes({"http.route": route, "http.response.status_code": status})
     if status >= 500:
         span.set_status(StatusCode.ERROR)
     span.end()
