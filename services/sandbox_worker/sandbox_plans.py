@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from chassis.allow_list import parse_allow_list
 from sandbox_worker.errors import (
     ArgumentInvalid,
     IsolationUnavailable,
@@ -12,7 +13,6 @@ from sandbox_worker.errors import (
     NetworkUnavailable,
 )
 from sandbox_worker.held_sandbox import SandboxOrder, check_limits, lease_seconds
-from sandbox_worker.network.allow_list import parse_allow_list
 from sandbox_worker.ports import Isolation
 from sandbox_worker.profile import Profile, named
 from sandbox_worker.sandbox import (

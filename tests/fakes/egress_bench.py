@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from chassis.allow_list import parse_allow_list
 from chassis.clock import SystemClock
+from chassis.own_addresses import is_own
 from sandbox_worker.network.address_rules import AddressRules
-from sandbox_worker.network.allow_list import parse_allow_list
 from sandbox_worker.network.decision import Reason
-from sandbox_worker.network.dialling import is_own
 from sandbox_worker.network.egress_proxy import EgressProxy
 from tests.eventually import eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from sandbox_worker.network.allow_list import AllowList
+from chassis.allow_list import AllowList
 from sandbox_worker.network.decision import Decision
 
 

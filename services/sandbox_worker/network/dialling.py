@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 from collections.abc import Sequence
-from contextlib import closing
 from ipaddress import ip_address
 
+from chassis.allow_list import Host
 from chassis.public_addresses import Address
 from sandbox_worker.network.address_rules import AddressRules
-from sandbox_worker.network.allow_list import Host
 from sandbox_worker.network.decision import Reason, Refused
 from sandbox_worker.network.egress_ports import Resolve
 from sandbox_worker.owned_tasks import OwnedTasks
@@ -87,15 +85,3 @@ async def _connect(address: Address, port: int) -> socket.socket | None:
         connection.close()
         raise
     return connection
-
-
-def is_own(address: Address) -> bool:
-    """Say whether an address is one of this machine's: the kernel lets a socket have it."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    try:
-        with closing(socket.socket(family, socket.SOCK_DGRAM)) as trial:
-            trial.bind((str(address), 0))
-    except OSError as error:
-        # Whatever else went wrong, an address of which nothing is known is not dialled.
-        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-    return True

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from sandbox_worker.network.allow_list import AllowList
+from chassis.allow_list import AllowList
 from sandbox_worker.network.decision import Decision, Reason
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

@@ -12,10 +12,10 @@ import socket
 from collections.abc import Sequence
 from functools import partial
 
+from chassis.allow_list import AllowList, Host
 from chassis.clock import Clock
 from chassis.public_addresses import Address
 from sandbox_worker.network.address_rules import AddressRules
-from sandbox_worker.network.allow_list import AllowList, Host
 from sandbox_worker.network.decision import Decision, LastDecisions, Reason, Refused
 from sandbox_worker.network.dialling import Dialler
 from sandbox_worker.network.egress_ports import Count, Resolve

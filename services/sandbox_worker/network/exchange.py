@@ -13,8 +13,8 @@ from typing import Protocol
 
 import h11
 
+from chassis.allow_list import Host
 from chassis.public_addresses import Address
-from sandbox_worker.network.allow_list import Host
 from sandbox_worker.network.decision import Reason, Refused
 from sandbox_worker.network.forward import forward
 from sandbox_worker.network.pump import CHUNK, take_leave

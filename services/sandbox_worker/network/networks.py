@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from sandbox_worker.network.allow_list import AllowList, parse_allow_list
+from chassis.allow_list import AllowList, parse_allow_list
 from sandbox_worker.network.decision import Decision
 from sandbox_worker.network.egress_ports import EgressDoors
 from sandbox_worker.ports import Enclosure

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 
 from chassis.clock import Clock
+from chassis.own_addresses import is_own
 from chassis.public_addresses import Network
 from chassis.resolver import SystemResolver
 from sandbox_worker.network.address_rules import AddressRules
-from sandbox_worker.network.dialling import is_own
 from sandbox_worker.network.egress_ports import Count
 from sandbox_worker.network.egress_proxy import EgressProxy
 from sandbox_worker.network.networks import Networks

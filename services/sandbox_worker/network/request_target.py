@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sandbox_worker.network.allow_list import Host, parse_host, parse_port
+from chassis.allow_list import Host, parse_host, parse_port
 
 _SCHEME = "http://"
 _HTTP_PORT = 80

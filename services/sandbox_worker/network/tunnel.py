@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from sandbox_worker.network.allow_list import DEFAULT_PORTS, Host, parse_name
+from chassis.allow_list import DEFAULT_PORTS, Host, parse_name
 from sandbox_worker.network.client_hello import (
     HANDSHAKE,
     LONGEST_HELLO,

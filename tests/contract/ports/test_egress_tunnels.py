@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sandbox_worker.network.allow_list import parse_allow_list
+from chassis.allow_list import parse_allow_list
 from sandbox_worker.network.decision import Reason
 from sandbox_worker.network.tunnel import needs_tls
 from tests.eventually import eventually

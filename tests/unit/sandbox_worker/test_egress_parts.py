@@ -10,9 +10,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from pydantic import ValidationError
 
+from chassis.own_addresses import is_own
 from sandbox_worker.isolation.proxy_variables import proxy_variables
 from sandbox_worker.network.decision import Reason
-from sandbox_worker.network.dialling import is_own
 from sandbox_worker.network.mesh_ports import MESH_PORTS, ports_of
 from sandbox_worker.settings import Settings
 from sandbox_worker.tracing import EgressCounter

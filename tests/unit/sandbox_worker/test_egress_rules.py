@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chassis.errors import FairleadError
-from chassis.public_addresses import is_public, meant
-from sandbox_worker.network.address_rules import AddressRules
-from sandbox_worker.network.allow_list import (
+from chassis.allow_list import (
     DEFAULT_PORTS,
     MOST_ENTRIES,
+    AllowEntryInvalid,
     parse_allow_list,
     parse_entry,
     parse_host,
 )
+from chassis.errors import FairleadError
+from chassis.public_addresses import is_public, meant
+from sandbox_worker.network.address_rules import AddressRules
 from sandbox_worker.network.decision import Reason
-from sandbox_worker.network.network_errors import AllowEntryInvalid
 
 _LABEL = st.text("ab-_9", min_size=1, max_size=3).filter(
     lambda each: each[0] != "-" and each[-1] != "-"

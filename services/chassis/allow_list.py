@@ -1,4 +1,4 @@
-"""What a sandbox may dial by its policy: names, names below a name, literal addresses, with ports.
+"""What may be dialled: names, names below a name, literal addresses, with ports. Pure.
 
 A name is compared as ASCII in lower case. What a resolver would read as a number (`127.1`,
 `0x7f000001`) is never a name (URL Standard, host parsing: "ends in a number").
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
+from chassis.errors import InvalidArgument
 from chassis.public_addresses import Address, Network
-from sandbox_worker.network.network_errors import AllowEntryInvalid, AllowListTooLong
 
 Host = str | Address
 """A name in lower case without a last dot, or a literal address."""
@@ -23,6 +23,32 @@ _LONGEST_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[0-9]{1,5}")
+_LONGEST_TOLD = 200
+
+
+class AllowEntryInvalid(InvalidArgument):
+    """An entry of an allow list cannot be read."""
+
+    def __init__(self, entry: str, cause: str) -> None:
+        told = entry if len(entry) <= _LONGEST_TOLD else entry[: _LONGEST_TOLD - 1] + "…"
+        super().__init__(
+            f"The allow list's entry {told!r} cannot be read: {cause}.",
+            reason="allow_entry_invalid",
+            remedy="Write a name, *.name, an address or a network, each with :port when wanted.",
+            fields={"entry": told},
+        )
+
+
+class AllowListTooLong(InvalidArgument):
+    """An allow list has more entries than one may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"An allow list has at most {most} entries.",
+            reason="allow_list_too_long",
+            remedy="Join names below *.name.",
+            fields={"limit": str(most)},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +76,7 @@ class AllowEntry:
 
 
 class AllowList:
-    """The entries of one policy."""
+    """Entries, of which one is enough."""
 
     def __init__(self, *, entries: Iterable[AllowEntry] = ()) -> None:
         self._entries = tuple(entries)
@@ -63,9 +89,13 @@ class AllowList:
         """Say whether any entry is about this host, on whatever port."""
         return any(each.means(host) for each in self._entries)
 
+    def names(self, host: str, port: int) -> bool:
+        """Say whether an entry allows this name as it is, not as one of many."""
+        return any(each.takes(port) and each.name == host for each in self._entries)
+
 
 def parse_allow_list(texts: Iterable[str]) -> AllowList:
-    """Read a policy's entries; raises AllowEntryInvalid and AllowListTooLong."""
+    """Read entries; raises AllowEntryInvalid and AllowListTooLong."""
     entries = [parse_entry(text) for text in texts]
     if len(entries) > MOST_ENTRIES:
         raise AllowListTooLong(MOST_ENTRIES)
