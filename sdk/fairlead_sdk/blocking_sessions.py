@@ -63,9 +63,15 @@ class Session:
         self._loop.run(self._session.restart(seconds))
 
     @contextmanager
-    def forward(self, *, remote_port: int, local_port: int = 0) -> Iterator[LocalPort]:
-        """Lead a local port (0: a free one) to a port inside the sandbox."""
-        context = self._session.forward(remote_port=remote_port, local_port=local_port)
+    def forward(
+        self, *, remote_port: int, local_port: int = 0, remote_host: str = ""
+    ) -> Iterator[LocalPort]:
+        """Lead a local port (0: a free one) to a port inside the sandbox, or of a host that the
+        gateway dials.
+        """
+        context = self._session.forward(
+            remote_port=remote_port, local_port=local_port, remote_host=remote_host
+        )
         with self._loop.entered(context) as local:
             yield local
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
     from fairlead_sdk.session_talk import Pace, Sleep
     from fairlead_tunnel.peer_connection import PeerCore
+    from fairlead_tunnel.targets import Target
 
 CONNECT_SECONDS = 24.0
 RELAY_SECONDS = 60.0
@@ -57,6 +58,17 @@ class PortInvalid(InvalidArgument):
         super().__init__(f"{port} is not a TCP port (1 to 65535).", reason="port_invalid")
 
 
+class TargetInvalid(InvalidArgument):
+    """A text names no host."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"{host!r} names no host.",
+            reason="target_invalid",
+            remedy="Give a name in ASCII, an IPv4 address, or an IPv6 address in brackets.",
+        )
+
+
 class Forwarder:
     """An open tunnel into one launch; make it with `open_tunnel`."""
 
@@ -81,19 +93,27 @@ class Forwarder:
         local_port: int = 0,
         local_host: str = "127.0.0.1",
         on_refusal: OnRefusal | None = None,
+        remote_host: str = "",
     ) -> LocalPort:
-        """Listen on a local port (0: a free one) for connections to `remote_port` of the sandbox.
+        """Listen on a local port (0: a free one) for connections to `remote_port` of the sandbox,
+        or of a host that the gateway dials (an IPv6 address stands in brackets).
 
         `on_refusal(reason, message)` is told of each connection that the mesh refuses, such as
-        `port_refused`; the local program sees a reset. Raises LocalPortUnusable or PortInvalid.
+        `port_refused`; the local program sees a reset. Raises LocalPortUnusable, PortInvalid or
+        TargetInvalid.
         """
+        from fairlead_tunnel.targets import Target, target_of
+
         if not 1 <= remote_port <= 65535:
             raise PortInvalid(remote_port)
         if not 0 <= local_port <= 65535:
             raise PortInvalid(local_port)
+        target = Target(remote_port, remote_host)
+        if target_of(target.label) != target:
+            raise TargetInvalid(remote_host)
 
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._carry(remote_port, reader, writer, on_refusal)
+            await self._carry(target, reader, writer, on_refusal)
 
         try:
             server = await asyncio.start_server(accepted, local_host, local_port)
@@ -129,7 +149,7 @@ class Forwarder:
 
     async def _carry(
         self,
-        remote_port: int,
+        target: Target,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         on_refusal: OnRefusal | None,
@@ -140,7 +160,7 @@ class Forwarder:
             return
         self._tasks.add(task)
         try:
-            ending = await self._session.open_channel(remote_port).carry(reader, writer)
+            ending = await self._session.open_channel(target).carry(reader, writer)
             log.debug("connection ended", extra={"reason": ending.reason or "finished"})
             refusals = ("", "connection_reset", "channel_lost", "session_closed")
             if on_refusal is not None and ending.reason not in refusals:

@@ -22,7 +22,7 @@ from fairlead_sdk.session_errors import (
 )
 from fairlead_sdk.session_records import TRICKLE, OpenedSession, SessionClosed, SessionServer
 from fairlead_sdk.session_talk import Pace, SessionTalk, Sleep
-from fairlead_tunnel.byte_channel import PROTOCOL, Side, label_of
+from fairlead_tunnel.byte_channel import PROTOCOL, Side
 from fairlead_tunnel.negotiation import (
     MakeOffer,
     Negotiation,
@@ -42,6 +42,7 @@ from fairlead_tunnel.peer_connection import (
     StateChanged,
 )
 from fairlead_tunnel.pump import Pump
+from fairlead_tunnel.targets import Target
 
 if TYPE_CHECKING:
     from fairlead_sdk.forwarding import LocalPort
@@ -158,23 +159,23 @@ class AsyncSession:
         if self._is_lost or self._machine.round < first:
             raise RestartFailed("refused")
 
-    def open_channel(self, port: int) -> Pump:
-        """Open a channel to a port of the sandbox; bytes may be sent before it is connected
-        there.
-        """
-        channel = self._connection.open_channel(label_of(port), PROTOCOL)
+    def open_channel(self, target: Target) -> Pump:
+        """Open a channel; bytes may be sent before its far end is connected."""
+        channel = self._connection.open_channel(target.label, PROTOCOL)
         return Pump(port=channel, side=Side.OPENER)
 
     @asynccontextmanager
-    async def forward(self, *, remote_port: int, local_port: int = 0) -> AsyncIterator[LocalPort]:
-        """Lead a local port (0: a free one) to a port inside the sandbox; restarts do not cut what
-        goes through it.
+    async def forward(
+        self, *, remote_port: int, local_port: int = 0, remote_host: str = ""
+    ) -> AsyncIterator[LocalPort]:
+        """Lead a local port (0: a free one) to a port inside the sandbox, or of a host that the
+        gateway dials; restarts do not cut what goes through it.
         """
         from fairlead_sdk.forwarding import Forwarder
 
         forwarder = Forwarder(session=self)
         try:
-            yield await forwarder.listen(remote_port, local_port)
+            yield await forwarder.listen(remote_port, local_port, remote_host=remote_host)
         finally:
             await forwarder.close()
 

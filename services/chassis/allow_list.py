@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from chassis.errors import InvalidArgument
-from chassis.public_addresses import Address, Network
+from chassis.public_addresses import Address, Network, is_all_special
 
 Host = str | Address
 """A name in lower case without a last dot, or a literal address."""
@@ -70,6 +70,13 @@ class AllowEntry:
             return self.suffix == "" or host.endswith("." + self.suffix)
         return host == self.name
 
+    def opens(self, address: Address) -> bool:
+        """Say whether the entry is this very address, or a network of it where all is private."""
+        network = self.network
+        if network is None or address not in network:
+            return False
+        return network.num_addresses == 1 or is_all_special(network)
+
     def takes(self, port: int) -> bool:
         """Say whether the entry is about this port."""
         return port == self.port if self.port is not None else port in DEFAULT_PORTS
@@ -92,6 +99,10 @@ class AllowList:
     def names(self, host: str, port: int) -> bool:
         """Say whether an entry allows this name as it is, not as one of many."""
         return any(each.takes(port) and each.name == host for each in self._entries)
+
+    def opens(self, address: Address, port: int) -> bool:
+        """Say whether an entry is this very address, or a network of it where all is private."""
+        return any(each.takes(port) and each.opens(address) for each in self._entries)
 
 
 def parse_allow_list(texts: Iterable[str]) -> AllowList:

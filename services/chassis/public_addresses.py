@@ -35,6 +35,14 @@ def is_public(address: Address) -> bool:
     return not any(each in network for network in _DENIED)
 
 
+def is_all_special(network: Network) -> bool:
+    """Say whether nothing in `network` is public: who names it means what is private."""
+    return any(
+        isinstance(network, type(each)) and network.subnet_of(each)  # type: ignore[arg-type]
+        for each in _DENIED
+    )
+
+
 def meant(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 one stands for (RFC 4291, RFC 6052), or itself."""
     if isinstance(address, IPv6Address):

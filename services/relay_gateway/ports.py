@@ -76,6 +76,17 @@ class ChannelOpening(Protocol):
         ...
 
 
+class Dialling(Protocol):
+    """Connects channels to hosts beside the gateway."""
+
+    async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
+        """Connect to a port of a host: a name, an IPv4 address, or an IPv6 one in brackets.
+
+        The FairleadError says why not.
+        """
+        ...
+
+
 class Expected(Protocol):
     """A connection that a worker is to bring."""
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_settings import NoDecode
 
+from chassis.allow_list import parse_allow_list
+from chassis.errors import FairleadError
 from chassis.settings import RoomSettings, SecretFileUnusable, read_secret, room_config
 
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
@@ -43,6 +47,28 @@ class Settings(RoomSettings):
         description="File with the secret that clients seal offers with, 64 hexadecimal digits;"
         " without it sealed offers are refused.",
     )
+
+    targets: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Hosts beside the sandbox that sessions may reach through it, by comma: name,"
+        " *.name, address or network, each with :port when not 80 and 443; none when empty.",
+    )
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return tuple(each.strip() for each in value.split(",") if each.strip())
+
+    @field_validator("targets")
+    @classmethod
+    def _readable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            parse_allow_list(value)
+        except FairleadError as error:
+            raise ValueError(error.message) from None
+        return value
 
     def seal_secret(self) -> bytes:
         """Read the secret of seals, or return nothing when no file is set.

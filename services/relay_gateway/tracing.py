@@ -1,5 +1,6 @@
 """The gateway's spans: `session.offer` and `session.restart` around an answer, `session.connect`
-from an offer to the path that carries, `channel.open` around an opening.
+from an offer to the path that carries, `channel.open` around an opening, `channel.dial` around a
+connection to a host.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from opentelemetry.trace import Span, StatusCode, TracerProvider
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
 from relay_gateway.happening import Ended, Happening, PathUp
-from relay_gateway.ports import Association, Carrier, ChannelOpening, Stream
+from relay_gateway.ports import Association, Carrier, ChannelOpening, Dialling, Stream
 from relay_gateway.session import WantedSession
 
 ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "error.type")
@@ -93,3 +94,16 @@ class TracedOpener:
         """Connect to a port of the session's sandbox."""
         with self._spans.open("channel.open", session, port=port):
             return await self._opener.open(session, port)
+
+
+class TracedDialler:
+    """A dialler whose connections are spans until they are made; they do not name the host."""
+
+    def __init__(self, *, dialler: Dialling, tracer_provider: TracerProvider) -> None:
+        self._dialler = dialler
+        self._spans = _Spans(tracer_provider)
+
+    async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
+        """Connect to a host."""
+        with self._spans.open("channel.dial", session, port=port):
+            return await self._dialler.dial(session, host, port)

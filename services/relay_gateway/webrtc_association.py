@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 
 from chassis.errors import FairleadError
-from fairlead_tunnel.byte_channel import PROTOCOL, port_of
+from fairlead_tunnel.byte_channel import PROTOCOL, Side
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.peer_connection import (
     CandidateFound,
@@ -23,10 +24,12 @@ from fairlead_tunnel.peer_connection import (
     PeerState,
     StateChanged,
 )
+from fairlead_tunnel.pump import Ending, MessagePort, Pump
 from fairlead_tunnel.relay import Relay
+from fairlead_tunnel.targets import Target, target_of
 from relay_gateway.happening import AllFound, Ended, Found, Happening, PathDown, PathUp
 from relay_gateway.offers import is_sealed, usable_candidate, usable_offer
-from relay_gateway.ports import ChannelOpening
+from relay_gateway.ports import ChannelOpening, Dialling, Stream
 from relay_gateway.session import (
     ChannelLimit,
     ChannelUnknown,
@@ -60,6 +63,7 @@ class WebrtcAssociation:
         can_restart: bool,
         session: WantedSession,
         opener: ChannelOpening,
+        dialler: Dialling,
         channel_limit: int,
         is_draining: Callable[[], bool],
         take: Callable[[Happening], None],
@@ -69,6 +73,7 @@ class WebrtcAssociation:
         self._connection = connection
         self._session = session
         self._opener = opener
+        self._dialler = dialler
         self._channel_limit = channel_limit
         self._is_draining = is_draining
         self._take = take
@@ -149,19 +154,19 @@ class WebrtcAssociation:
 
     def _take_channel(self, channel: ChannelOpened) -> None:
         """Take a channel that the peer opened; its messages are taken from this moment on."""
-        relay = Relay(near=channel.port)
         try:
-            port = self._checked_port(channel)
+            target = self._checked_target(channel)
         except FairleadError as error:
-            relay.refuse(error.reason, error.message)
+            Relay(near=channel.port).refuse(error.reason, error.message)
             return
-        task = asyncio.create_task(self._carry(relay, port))
+        carrying = self._to_host if target.host else self._to_sandbox
+        task = asyncio.create_task(carrying(channel.port, target))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _checked_port(self, channel: ChannelOpened) -> int:
-        port = port_of(channel.label)
-        if port is None or channel.protocol != PROTOCOL or not channel.is_reliable:
+    def _checked_target(self, channel: ChannelOpened) -> Target:
+        target = target_of(channel.label)
+        if target is None or channel.protocol != PROTOCOL or not channel.is_reliable:
             raise ChannelUnknown
         if self._is_draining():
             raise GatewayDraining
@@ -169,33 +174,55 @@ class WebrtcAssociation:
             raise ChannelLimit(self._channel_limit)
         if self._has_ended:
             raise GatewayDraining
-        return port
+        return target
 
-    async def _carry(self, relay: Relay, port: int) -> None:
-        """Open the sandbox's end, unless the peer gives up before, and carry the bytes."""
-        opening = asyncio.ensure_future(self._opener.open(self._session, port))
-        given_up = asyncio.ensure_future(relay.wait_ended())
+    def _to_sandbox(self, port: MessagePort, target: Target) -> Coroutine[None, None, None]:
+        """Pass messages on to the worker, which is the other end of the channel."""
+        relay = Relay(near=port)
+
+        async def carry(stream: Stream) -> None:
+            await relay.carry(FramedPort(reader=stream[0], writer=stream[1]))
+
+        return self._carry(relay, partial(self._opener.open, self._session, target.port), carry)
+
+    def _to_host(self, port: MessagePort, target: Target) -> Coroutine[None, None, None]:
+        """Be the other end of the channel, between it and a connection to a host."""
+        pump = Pump(port=port, side=Side.ACCEPTOR)
+
+        async def carry(stream: Stream) -> None:
+            await pump.carry(*stream)
+
+        dial = partial(self._dialler.dial, self._session, target.host, target.port)
+        return self._carry(pump, dial, carry)
+
+    async def _carry(
+        self,
+        end: Relay | Pump,
+        open_far: Callable[[], Awaitable[Stream]],
+        carry: Callable[[Stream], Awaitable[None]],
+    ) -> None:
+        """Open the far end, unless the peer gives up before, and carry the bytes."""
+        opening = asyncio.ensure_future(open_far())
+        given_up = asyncio.ensure_future(end.wait_ended())
         try:
             await asyncio.wait((opening, given_up), return_when=asyncio.FIRST_COMPLETED)
             if given_up.done() and not opening.done():
                 return
-            reader, writer = await opening
-            await relay.carry(FramedPort(reader=reader, writer=writer))
+            await carry(await opening)
         except FairleadError as error:
-            relay.refuse(error.reason, error.message)
+            end.refuse(error.reason, error.message)
         except asyncio.CancelledError:
-            relay.refuse("session_closed", "The session was closed.")
+            end.refuse("session_closed", "The session was closed.")
             raise
         except Exception:
             log.exception("channel failed", extra={"session_id": self._session.session_id})
-            relay.refuse("gateway_failed", "The gateway failed.")
+            end.refuse("gateway_failed", "The gateway failed.")
         finally:
             await _discard(opening, given_up)
 
 
 async def _discard(
-    opening: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]],
-    given_up: asyncio.Future[None],
+    opening: asyncio.Future[Stream], given_up: asyncio.Future[Ending | None]
 ) -> None:
     """End both; a connection that was made and then not wanted is dropped."""
     given_up.cancel()

@@ -14,7 +14,7 @@ from fairlead_tunnel.peer_connection import (
 )
 from relay_gateway.happening import Happening
 from relay_gateway.offers import is_sealed, usable_offer
-from relay_gateway.ports import Association, ChannelOpening
+from relay_gateway.ports import Association, ChannelOpening, Dialling
 from relay_gateway.session import ModeUnsupported, SealRefused, WantedSession
 from relay_gateway.webrtc_association import WebrtcAssociation, servers_of
 
@@ -38,11 +38,13 @@ class WebrtcCarrier:
         *,
         core: PeerCore,
         opener: ChannelOpening,
+        dialler: Dialling,
         channels_per_session: int,
         seal_secret: bytes = b"",
     ) -> None:
         self._core = core
         self._opener = opener
+        self._dialler = dialler
         self._channels_per_session = channels_per_session
         self._seal_secret = seal_secret
         self._draining = False
@@ -78,6 +80,7 @@ class WebrtcCarrier:
             can_restart=wanted.trickles,
             session=wanted,
             opener=self._opener,
+            dialler=self._dialler,
             channel_limit=self._channels_per_session,
             is_draining=lambda: self._draining,
             take=take,

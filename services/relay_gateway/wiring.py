@@ -6,16 +6,20 @@ import asyncio
 import random
 import resource
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 from opentelemetry.trace import TracerProvider
 
+from chassis.allow_list import parse_allow_list
 from chassis.clock import SystemClock
 from chassis.ids import random_id
+from chassis.own_addresses import is_own
+from chassis.resolver import SystemResolver
 from chassis.rpc_channel import open_channel
 from chassis.telemetry import start_telemetry, traceparent
 from fairlead_tunnel.cores import NoCore, preferred_core
 from fairlead_tunnel.peer_connection import PeerCore
+from relay_gateway.dialler import Dialler
 from relay_gateway.http_api import ProbeApp, serve_http
 from relay_gateway.line import Line
 from relay_gateway.link import Link
@@ -23,7 +27,8 @@ from relay_gateway.neighbours import GrpcSignalling
 from relay_gateway.opener import Opener
 from relay_gateway.settings import Settings
 from relay_gateway.switchboard import Switchboard
-from relay_gateway.tracing import TracedCarrier, TracedOpener
+from relay_gateway.target_rules import TargetRules
+from relay_gateway.tracing import TracedCarrier, TracedDialler, TracedOpener
 from relay_gateway.webrtc_carrier import CoreMissing, WebrtcCarrier
 from relay_gateway.worker_door import WorkerDoor
 
@@ -31,6 +36,8 @@ MOST_WELCOME_BYTES = 32 * 1024 * 1024
 """A welcome may carry the offer of every session, of up to 64 KiB each."""
 WANTED_FILES = 65536
 _DRAIN_LOOK_SECONDS = 0.1
+# Whoever waits longer than a dial may last is told so; its name server holds the thread on.
+_RESOLVER_THREADS = 32
 
 
 class Gateway:
@@ -91,11 +98,16 @@ async def build(
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         workers = WorkerDoor()
         workers_address = await stack.enter_async_context(workers.serve(settings.workers_bind))
+        resolve = stack.enter_context(closing(SystemResolver(threads=_RESOLVER_THREADS)))
+        rules = TargetRules(allowed=parse_allow_list(settings.targets), is_own=is_own)
         line = Line(traceparent=traceparent)
         carrier = WebrtcCarrier(
             core=core,
             opener=TracedOpener(
                 opener=Opener(line=line, workers=workers), tracer_provider=provider
+            ),
+            dialler=TracedDialler(
+                dialler=Dialler(rules=rules, resolve=resolve), tracer_provider=provider
             ),
             channels_per_session=settings.channels_per_session,
             seal_secret=settings.seal_secret(),

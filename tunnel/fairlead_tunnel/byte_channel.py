@@ -1,8 +1,8 @@
 """One TCP-like byte stream over an ordered, reliable message channel, without I/O.
 
-The protocol is `fairlead.bytes.v1`. A WebRTC data channel with label `tcp:<port>`, that protocol,
-ordered and reliable, is one TCP connection. The side that creates it is the *opener* (a client),
-the other one the *acceptor* (a worker).
+The protocol is `fairlead.bytes.v1`. A WebRTC data channel with a label of
+`fairlead_tunnel.targets`, that protocol, ordered and reliable, is one TCP connection. The side that
+creates it is the *opener* (a client), the other one the *acceptor* (a worker or a gateway).
 
     message              from        meaning
     binary, 1..65536 B   both        the next bytes of the stream
@@ -48,20 +48,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 MAX_TEXT: Final = 4096
 
 _CREDIT = re.compile(r"credit ([1-9][0-9]{0,8})")
-_LABEL = re.compile(r"tcp:([1-9][0-9]{0,4})")
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
-
-
-def label_of(port: int) -> str:
-    """Return the label of a data channel to TCP port `port`."""
-    return f"tcp:{port}"
-
-
-def port_of(label: str) -> int | None:
-    """Return the port that a label names, 1 to 65535, or None when it is not such a label."""
-    found = _LABEL.fullmatch(label)
-    port = int(found[1]) if found else 0
-    return port if 1 <= port <= 65535 else None
 
 
 class Side(Enum):

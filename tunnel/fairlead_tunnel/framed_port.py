@@ -29,6 +29,15 @@ _SILENCE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket
 """A machine that vanished is noticed after half a minute, as an association's is."""
 
 
+def keep_alive(writer: asyncio.StreamWriter) -> None:
+    """Have TCP notice a peer that vanished; a Unix socket needs no such thing."""
+    plug = writer.get_extra_info("socket")
+    if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _SILENCE:
+            plug.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class FramedPort:
     """A connection as a `fairlead_tunnel.pump.MessagePort`; somebody runs `run` or `messages`."""
 
@@ -38,11 +47,7 @@ class FramedPort:
         self._on_message: Callable[[Message], None] | None = None
         self._on_closed: Callable[[], None] | None = None
         self._is_closing = False
-        plug = writer.get_extra_info("socket")
-        if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
-            plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, value in _SILENCE:
-                plug.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(writer)
 
     @property
     def queued(self) -> int:

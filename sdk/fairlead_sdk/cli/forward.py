@@ -1,9 +1,10 @@
-"""`fairlead forward`: a local port that leads into a launch's sandbox."""
+"""`fairlead forward`: a local port that leads into a launch's sandbox, or to a host beside it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,13 +20,28 @@ from fairlead_sdk.errors import InvalidArgument
 if TYPE_CHECKING:
     from fairlead_sdk.forwarding import Forwarder, LocalPort
 
+_HIGHEST_PORT = 65535
+_WAY = re.compile(
+    r"(?:(?P<local>[0-9]{1,5}):)?(?:(?P<host>(?![0-9]*:)[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):)?"
+    r"(?P<port>[0-9]{1,5})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """From a local port, or any when that is None, to a port of the sandbox, or of `host`."""
+
+    local_port: int | None
+    host: str
+    port: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardChoices:
-    """What the user asked for; `ports` is `[LOCAL:]PORT`, the file is empty for none."""
+    """What the user asked for; `way` is `[LOCAL:][HOST:]PORT`, the file is empty for none."""
 
     launch: str
-    ports: str
+    way: str
     seal_secret_file: str = ""
 
 
@@ -40,7 +56,7 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
         from fairlead_sdk.forwarding import open_tunnel
 
         launch = choices.launch
-        local_port, remote_port = parse_ports(choices.ports)
+        way = parse_way(choices.way)
         secret = seal_secret(choices.seal_secret_file)
         with contextlib.ExitStack() as listing:  # the last to end: until then the port is held
             async with AsyncFairlead() as client:
@@ -51,12 +67,13 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
                 )
                 tunnel = open_tunnel(client.sessions, target, seal_secret=secret)
                 async with tunnel as forwarder:
-                    local = await _listening(forwarder, remote_port, local_port, terminal)
+                    local = await _listening(forwarder, way, terminal)
                     made = Forward(
                         pid=os.getpid(),
                         host=local.host,
                         port=local.port,
-                        remote_port=remote_port,
+                        remote_host=way.host,
+                        remote_port=way.port,
                         target=target,
                         session_id=forwarder.session_id,
                         started_at=datetime.now(UTC),
@@ -79,7 +96,7 @@ def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     options = ["--ready", str(writing), "-o", "json" if is_json else "text"]
     if choices.seal_secret_file:
         options += ["--seal-secret-file", choices.seal_secret_file]
-    where = (choices.launch, choices.ports)
+    where = (choices.launch, choices.way)
     with os.fdopen(reading, "rb") as pipe:
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "fairlead_sdk", "forward", *options, "--", *where],
@@ -106,7 +123,7 @@ async def _tell(made: Forward, terminal: Terminal, ready: int) -> None:
         await terminal.document(made.document)
         await terminal.raw.drain()
     way_out = "Ctrl-C ends it" if ready < 0 else f"`fairlead forward --stop {made.port}` ends it"
-    terminal.say(f"{made.address} leads to port {made.remote_port} of {made.target}; {way_out}.")
+    terminal.say(f"{made.address} leads to {made.there}; {way_out}.")
     if ready >= 0:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (1, 2):
@@ -128,38 +145,39 @@ async def _wait_ended(local: LocalPort, terminal: Terminal) -> None:
         terminal.say(f"the session was closed: {error.reason}.")
 
 
-async def _listening(
-    forwarder: Forwarder, remote_port: int, local_port: int | None, terminal: Terminal
-) -> LocalPort:
+async def _listening(forwarder: Forwarder, way: Way, terminal: Terminal) -> LocalPort:
     """Listen where it was asked for; else on the same port as over there, else on a free one."""
     from fairlead_sdk.forwarding import LocalPortUnusable
 
     def refused(reason: str, message: str) -> None:
         terminal.warn(f"a connection was refused: {message or reason}")
 
-    if local_port is not None:
+    async def listen(port: int) -> LocalPort:
+        return await forwarder.listen(way.port, port, on_refusal=refused, remote_host=way.host)
+
+    if way.local_port is not None:
         try:
-            return await forwarder.listen(remote_port, local_port, on_refusal=refused)
+            return await listen(way.local_port)
         except LocalPortUnusable as error:
-            owner = forwards_of(os.environ).owner("127.0.0.1", local_port)
+            owner = forwards_of(os.environ).owner("127.0.0.1", way.local_port)
             raise (error if owner is None else LocalPortTaken(owner)) from None
     try:
-        return await forwarder.listen(remote_port, remote_port, on_refusal=refused)
+        return await listen(way.port)
     except LocalPortUnusable:
-        return await forwarder.listen(remote_port, 0, on_refusal=refused)
+        return await listen(0)
 
 
-def parse_ports(text: str) -> tuple[int | None, int]:
-    """Read `[LOCAL:]PORT`."""
-    local, colon, remote = text.rpartition(":")
-    try:
-        numbers = (int(local) if colon else None, int(remote))
-    except ValueError:
-        numbers = (None, 0)
-    if not 1 <= numbers[1] <= 65535 or (numbers[0] is not None and not 0 <= numbers[0] <= 65535):
+def parse_way(text: str) -> Way:
+    """Read `[LOCAL:][HOST:]PORT`; digits alone before a colon are a local port, as no host is."""
+    found = _WAY.fullmatch(text)
+    way = Way(None, "", 0)
+    if found is not None:
+        local = found["local"]
+        way = Way(int(local) if local else None, found["host"] or "", int(found["port"]))
+    if not 1 <= way.port <= _HIGHEST_PORT or (way.local_port or 0) > _HIGHEST_PORT:
         raise InvalidArgument(
             f"{text!r} names no port.",
             reason="port_invalid",
-            remedy="Give PORT or LOCAL:PORT, such as 8080 or 9000:8080.",
+            remedy="Give [LOCAL:][HOST:]PORT, such as 8080, 9000:8080 or 5432:db.internal:5432.",
         )
-    return numbers
+    return way

@@ -72,7 +72,7 @@ def _table(forwards: Sequence[Forward]) -> str:
         Row(
             (
                 each.address,
-                str(each.remote_port),
+                f"{each.remote_host}:{each.remote_port}".removeprefix(":"),
                 each.target,
                 each.session_id,
                 str(each.pid),

@@ -6,9 +6,11 @@ import argparse
 
 FORWARD = """Lead a local port into a sandbox.
 
-It stays until Ctrl-C, with --detach in the background until --stop. Without LOCAL it
-is the same port here, or a free one where that is taken."""
-FORWARD_USAGE = "LAUNCH [LOCAL:]PORT | --list | --stop WHAT"
+With HOST the gateway dials that host, where its operator allows it
+(FAIRLEAD_RELAY_TARGETS); an IPv6 address stands in brackets. It stays until Ctrl-C,
+with --detach in the background until --stop. Without LOCAL it is the same port here,
+or a free one where that is taken."""
+FORWARD_USAGE = "LAUNCH [LOCAL:][HOST:]PORT | --list | --stop WHAT"
 
 
 def add_forward_options(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +23,11 @@ def add_forward_options(parser: argparse.ArgumentParser) -> None:
         help="Id of a launch or its beginning, or of a sandbox sbx_….",
     )
     parser.add_argument(
-        "ports",
-        metavar="[LOCAL:]PORT",
+        "way",
+        metavar="[LOCAL:][HOST:]PORT",
         nargs="?",
         default="",
-        help="Port in the sandbox, and the one here.",
+        help="Port in the sandbox, or of HOST, and the one here.",
     )
     parser.add_argument(
         "-d", "--detach", action="store_true", help="Leave it in the background once it listens."
@@ -53,7 +55,7 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
     is_json = bool(chosen.output == "json")
     if chosen.list and (chosen.stop or chosen.launch):
         chosen.parser.error("--list goes alone")
-    if chosen.stop and (not chosen.launch or chosen.ports):
+    if chosen.stop and (not chosen.launch or chosen.way):
         chosen.parser.error("--stop goes with one WHAT")
     if (chosen.list or chosen.stop) and chosen.detach:
         chosen.parser.error("--detach is for a forward that begins")
@@ -65,12 +67,12 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
         if chosen.list:
             return ls(is_json=is_json)
         return stop(chosen.launch, every=chosen.all, is_json=is_json)
-    if not chosen.ports:
+    if not chosen.way:
         chosen.parser.error("LAUNCH and PORT are needed")
     from fairlead_sdk.cli.forward import ForwardChoices, detach, forward
 
     choices = ForwardChoices(
-        launch=chosen.launch, ports=chosen.ports, seal_secret_file=chosen.seal_secret_file
+        launch=chosen.launch, way=chosen.way, seal_secret_file=chosen.seal_secret_file
     )
     if chosen.detach:
         return detach(choices, is_json=is_json)

@@ -28,8 +28,7 @@ class LocalPortTaken(FailedPrecondition):
 
     def __init__(self, owner: Forward) -> None:
         super().__init__(
-            f"{owner.address} leads to port {owner.remote_port} of {owner.target} already, "
-            f"by process {owner.pid}.",
+            f"{owner.address} leads to {owner.there} already, by process {owner.pid}.",
             reason="local_port_taken",
             remedy=f"Choose another local port, or end it: fairlead forward --stop {owner.port}",
             fields={"port": str(owner.port), "pid": str(owner.pid)},
@@ -38,11 +37,14 @@ class LocalPortTaken(FailedPrecondition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """A local port and where it leads; `target` is the id of a launch or a sandbox."""
+    """A local port and where it leads; `target` is the id of a launch or a sandbox, `remote_host`
+    a host that its gateway dials, or empty.
+    """
 
     pid: int
     host: str
     port: int
+    remote_host: str
     remote_port: int
     target: str
     session_id: str
@@ -54,12 +56,20 @@ class Forward:
         return f"{self.host}:{self.port}"
 
     @property
+    def there(self) -> str:
+        """Where it leads, for a person."""
+        if self.remote_host:
+            return f"{self.remote_host}:{self.remote_port} by the gateway of {self.target}"
+        return f"port {self.remote_port} of {self.target}"
+
+    @property
     def document(self) -> JsonObject:
         """The JSON form."""
         return {
             "pid": self.pid,
             "host": self.host,
             "port": self.port,
+            **({"remote_host": self.remote_host} if self.remote_host else {}),
             "remote_port": self.remote_port,
             "target": self.target,
             "session_id": self.session_id,
@@ -189,6 +199,7 @@ def _read(content: bytes) -> Forward:
         pid=form.number(document, "pid"),
         host=form.text(document, "host"),
         port=form.number(document, "port"),
+        remote_host=form.text(document, "remote_host") if "remote_host" in document else "",
         remote_port=form.number(document, "remote_port"),
         target=form.text(document, "target"),
         session_id=form.text(document, "session_id"),

@@ -25,6 +25,7 @@ ONE = Forward(
     pid=1,
     host="127.0.0.1",
     port=8080,
+    remote_host="",
     remote_port=80,
     target="lch_abc",
     session_id="ses_xyz",

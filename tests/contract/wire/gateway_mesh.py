@@ -41,6 +41,7 @@ async def mesh(
     channels_per_session: int = 256,
     core: PeerCore | None = None,
     seal_secret: bytes = b"",
+    targets: tuple[str, ...] = (),
 ) -> AsyncIterator[Mesh]:
     """Start everything; at the end nothing of it is left."""
     with tempfile.TemporaryDirectory() as folder:
@@ -53,6 +54,7 @@ async def mesh(
             workers_bind=f"unix:{folder}/relay.sock",
             sessions=sessions,
             channels_per_session=channels_per_session,
+            targets=targets,
             seal_secret_file=secret_file if seal_secret else None,
         )
         async with (

@@ -16,6 +16,7 @@ from chassis.errors import FairleadError
 from fairlead_tunnel.aiortc_core import AiortcCore
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
+from relay_gateway.target_rules import TargetDenied
 from relay_gateway.webrtc_carrier import WebrtcCarrier
 from tests.eventually import eventually
 from tests.lone_peer import lone_peer, unmet_offer
@@ -26,8 +27,15 @@ class NoOpener:
         raise PortTimeout
 
 
+class NoDialler:
+    async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
+        raise TargetDenied(host, port)
+
+
 def carrier() -> WebrtcCarrier:
-    return WebrtcCarrier(core=AiortcCore(), opener=NoOpener(), channels_per_session=4)
+    return WebrtcCarrier(
+        core=AiortcCore(), opener=NoOpener(), dialler=NoDialler(), channels_per_session=4
+    )
 
 
 async def outcome(offer: str) -> str:

@@ -224,7 +224,10 @@ def test_kill_cancels_each(cli: CliRunner) -> None:
     assert cli("kill", documents.LAUNCH_ID, "-o", "json").lines == [{"launches": [ended]}]
 
 
-@pytest.mark.parametrize("ports", ["0", "x", "1:", ":", "70000", "70000:80", "80:x", "-1:80"])
+@pytest.mark.parametrize(
+    "ports",
+    ["0", "x", "1:", ":", "70000", "70000:80", "80:x", "-1:80", "a.test:", "1:2:3", "::1:80"],
+)
 def test_forward_refuses_what_is_no_port(ports: str, cli: CliRunner) -> None:
     ended = cli("forward", "-o", "json", "--", documents.LAUNCH_ID, ports)
     assert (ended.status, ended.lines[-1]["reason"]) == (1, "port_invalid")

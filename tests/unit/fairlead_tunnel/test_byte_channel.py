@@ -22,8 +22,6 @@ from fairlead_tunnel.byte_channel import (
     Ready,
     Received,
     Side,
-    label_of,
-    port_of,
 )
 
 STATES = ("opener, not ready", "opener, ready", "acceptor", "after eof")
@@ -190,23 +188,6 @@ def test_a_reset_of_any_sentence_is_understood(message: str) -> None:
     one.reset("some_reason", message)
     (reset,) = one.take_outgoing()
     assert other.receive(reset) == Over("some_reason", message[:256])
-
-
-@pytest.mark.parametrize(
-    ("label", "port"),
-    [("tcp:1", 1), ("tcp:65535", 65535), ("tcp:8080", 8080)],
-)
-def test_labels(label: str, port: int) -> None:
-    assert port_of(label) == port
-    assert label_of(port) == label
-
-
-@pytest.mark.parametrize(
-    "label",
-    ["", "tcp:", "tcp:0", "tcp:65536", "tcp:08080", "tcp:-1", "udp:53", "tcp:80 ", "tcp:\u0663"],
-)
-def test_what_is_no_label(label: str) -> None:
-    assert port_of(label) is None
 
 
 MESSAGES = st.one_of(

@@ -9,6 +9,7 @@ import pytest
 from fairlead_tunnel.peer_connection import IcePolicy, PeerPlan
 from relay_gateway.ports import Stream
 from relay_gateway.session import IceServer, PortTimeout, SdpInvalid, WantedSession
+from relay_gateway.target_rules import TargetDenied
 from relay_gateway.webrtc_carrier import WebrtcCarrier
 from tests.fakes.peer_core import PeerCoreFake
 
@@ -18,6 +19,11 @@ pytestmark = pytest.mark.asyncio
 class NoOpener:
     async def open(self, session: WantedSession, port: int) -> Stream:
         raise PortTimeout
+
+
+class NoDialler:
+    async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
+        raise TargetDenied(host, port)
 
 
 def wanted(offer: str, number: int, credential: str) -> WantedSession:
@@ -35,7 +41,9 @@ def wanted(offer: str, number: int, credential: str) -> WantedSession:
 async def test_the_servers_of_each_round_reach_the_core() -> None:
     core = PeerCoreFake()
     client = core.connect(PeerPlan(trickles=True))
-    carrier = WebrtcCarrier(core=core, opener=NoOpener(), channels_per_session=1)
+    carrier = WebrtcCarrier(
+        core=core, opener=NoOpener(), dialler=NoDialler(), channels_per_session=1
+    )
     association = await carrier.answer(wanted(await client.offer(), 1, "first"), lambda _: None)
     made = core.made[-1]
     assert made.plan.policy is IcePolicy.RELAY

@@ -1,0 +1,87 @@
+"""Connects channels to hosts beside the gateway: resolves once, judges, dials what was judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from chassis.allow_list import Host, parse_host
+from chassis.public_addresses import Address
+from fairlead_tunnel.framed_port import keep_alive
+from relay_gateway.ports import Stream
+from relay_gateway.session import ChannelUnknown, WantedSession
+from relay_gateway.target_rules import (
+    DialRefused,
+    DialTimeout,
+    HostUnknown,
+    HostUnreachable,
+    TargetRules,
+)
+
+DIAL_SECONDS = 10.0
+"""For the name and the connection together."""
+_MOST_ADDRESSES = 4
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Gives the addresses of a name; raises OSError and UnicodeError."""
+
+
+class Dialler:
+    """The use case behind each channel that leads to a host."""
+
+    def __init__(
+        self, *, rules: TargetRules, resolve: Resolve, dial_seconds: float = DIAL_SECONDS
+    ) -> None:
+        self._rules = rules
+        self._resolve = resolve
+        self._dial_seconds = dial_seconds
+
+    async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
+        """Connect to a host.
+
+        Raises ChannelUnknown, TargetDenied, HostUnknown, DialRefused, DialTimeout and
+        HostUnreachable.
+        """
+        try:
+            wanted = parse_host(host)
+        except ValueError:
+            raise ChannelUnknown from None
+        self._rules.check(wanted, port)
+        try:
+            async with asyncio.timeout(self._dial_seconds):
+                found = await self._addresses(wanted, port)
+                judged = self._rules.judged(wanted, found, port)[:_MOST_ADDRESSES]
+                stream = await self._connect(judged, port)
+        except ConnectionRefusedError:
+            raise DialRefused(host, port) from None
+        except TimeoutError:
+            raise DialTimeout(host, port) from None
+        except OSError:
+            raise HostUnreachable(host, port) from None
+        keep_alive(stream[1])
+        return stream
+
+    async def _addresses(self, host: Host, port: int) -> Sequence[str]:
+        if not isinstance(host, str):
+            return (str(host),)
+        try:
+            found = await self._resolve(host, port)
+        except TimeoutError:
+            raise
+        except (OSError, UnicodeError):
+            found = ()
+        if not found:
+            raise HostUnknown(host)
+        return found
+
+    async def _connect(self, addresses: Sequence[Address], port: int) -> Stream:
+        """Try one address after the other, each for its share of the time; raises OSError."""
+        fault = OSError()
+        for each in addresses:
+            try:
+                async with asyncio.timeout(self._dial_seconds / len(addresses)):
+                    # An address is not resolved again; asyncio sets TCP_NODELAY.
+                    return await asyncio.open_connection(str(each), port)
+            except OSError as error:
+                fault = error
+        raise fault
