@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 from chassis.errors import FairleadError, Unavailable
 from relay_gateway.message import PortGranted, PortWanted, Report
@@ -61,9 +62,11 @@ class Line:
         if self._conversation is not None:
             self._conversation.tell(report)
 
-    async def ask_port(self, session_id: str, port: int, ticket: bytes) -> None:
+    async def ask_port(
+        self, session_id: str, port: int, ticket: bytes, execution_id: str = ""
+    ) -> None:
         """Ask for a connection into a session's sandbox, through reconnects, for a bounded time;
-        the worker brings it with the ticket.
+        the worker brings it with the ticket. With `execution_id` it is to that terminal.
 
         Raises PortNotGranted with signalling's reason, or PortTimeout.
         """
@@ -72,7 +75,9 @@ class Line:
                 while True:
                     await self._up.wait()
                     try:
-                        return await self._ask(session_id, port, ticket)
+                        return await self._ask(
+                            PortWanted(0, session_id, port, "", ticket, execution_id)
+                        )
                     except LineLost:
                         continue
         except TimeoutError:
@@ -88,12 +93,12 @@ class Line:
         else:
             asked.set_exception(_refused(grant.refusal.reason, grant.refusal.message))
 
-    async def _ask(self, session_id: str, port: int, ticket: bytes) -> None:
+    async def _ask(self, wanted: PortWanted) -> None:
         number = next(self._numbers)
         asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             self._asked[number] = asked
-            self.tell(PortWanted(number, session_id, port, self._traceparent(), ticket))
+            self.tell(replace(wanted, request_id=number, traceparent=self._traceparent()))
             await asked
         finally:
             self._asked.pop(number, None)

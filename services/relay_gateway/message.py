@@ -82,13 +82,16 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class PortWanted:
-    """A channel wants a connection to a port of the session's sandbox."""
+    """A channel wants a connection to a port of the session's sandbox, or to the terminal of an
+    execution in it.
+    """
 
     request_id: int
     session_id: str
     port: int
     traceparent: str
     ticket: bytes
+    execution_id: str = ""
 
 
 Report: TypeAlias = Heartbeat | Answered | Candidates | Changed | PortWanted | RestartWanted

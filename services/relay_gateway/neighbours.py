@@ -166,6 +166,7 @@ def _request(report: Report) -> pb.SynchronizeRequest:
                     port=report.port,
                     traceparent=report.traceparent,
                     ticket=report.ticket,
+                    execution_id=report.execution_id,
                 )
             )
     raise AssertionError(f"no such report: {type(report).__name__}")

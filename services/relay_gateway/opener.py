@@ -22,15 +22,16 @@ class Opener:
         self._workers = workers
         self._arrival_seconds = arrival_seconds
 
-    async def open(self, session: WantedSession, port: int) -> Stream:
-        """Have a port of the session's sandbox connected; the FairleadError says why not.
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
+        """Have a port of the session's sandbox connected, or a terminal in it; the FairleadError
+        says why not.
 
         A connection that arrives ends the asking: its answer may be lost with the line.
         """
         with self._workers.expect() as expected:
             arriving = asyncio.ensure_future(expected.arrived())
             asking = asyncio.ensure_future(
-                self._line.ask_port(session.session_id, port, expected.ticket)
+                self._line.ask_port(session.session_id, port, expected.ticket, execution_id)
             )
             try:
                 await asyncio.wait((arriving, asking), return_when=asyncio.FIRST_COMPLETED)

@@ -71,8 +71,10 @@ class Carrier(Protocol):
 class ChannelOpening(Protocol):
     """Opens the sandbox's end of a channel."""
 
-    async def open(self, session: WantedSession, port: int) -> Stream:
-        """Connect to a port of the session's sandbox; the FairleadError says why not."""
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
+        """Connect to a port of the session's sandbox, or to the terminal of an execution in it; the
+        FairleadError says why not.
+        """
         ...
 
 

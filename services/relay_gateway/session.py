@@ -146,8 +146,8 @@ class ChannelUnknown(InvalidArgument):
 
     def __init__(self) -> None:
         super().__init__(
-            "A data channel must be ordered and reliable, with label `tcp:<port>` or "
-            "`tcp:<host>:<port>` and protocol `fairlead.bytes.v1`.",
+            "A data channel must be ordered and reliable, with label `tcp:<port>`, "
+            "`tcp:<host>:<port>` or `terminal:<execution>`, and protocol `fairlead.bytes.v1`.",
             reason="channel_unknown",
         )
 

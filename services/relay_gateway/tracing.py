@@ -90,10 +90,10 @@ class TracedOpener:
         self._opener = opener
         self._spans = _Spans(tracer_provider)
 
-    async def open(self, session: WantedSession, port: int) -> Stream:
-        """Connect to a port of the session's sandbox."""
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
+        """Connect to a port of the session's sandbox, or to a terminal in it."""
         with self._spans.open("channel.open", session, port=port):
-            return await self._opener.open(session, port)
+            return await self._opener.open(session, port, execution_id)
 
 
 class TracedDialler:

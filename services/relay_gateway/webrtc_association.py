@@ -183,7 +183,8 @@ class WebrtcAssociation:
         async def carry(stream: Stream) -> None:
             await relay.carry(FramedPort(reader=stream[0], writer=stream[1]))
 
-        return self._carry(relay, partial(self._opener.open, self._session, target.port), carry)
+        opened = partial(self._opener.open, self._session, target.port, target.execution_id)
+        return self._carry(relay, opened, carry)
 
     def _to_host(self, port: MessagePort, target: Target) -> Coroutine[None, None, None]:
         """Be the other end of the channel, between it and a connection to a host."""

@@ -99,6 +99,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             port=request.port,
             address=request.address,
             ticket=request.ticket,
+            execution_id=request.execution_id,
         )
         return sandbox_pb2.OpenPortResponse()
 

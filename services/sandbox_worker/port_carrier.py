@@ -1,12 +1,14 @@
-"""Brings connections to ports inside sandboxes to the gateways that want them."""
+"""Brings connections to ports and terminals in sandboxes to the gateways that want them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+from typing import Protocol
 
 from fairlead_tunnel.framed_port import FramedPort, accept
+from fairlead_tunnel.frames import Conversation
 from sandbox_worker.errors import (
     ArgumentInvalid,
     ConnectionsExhausted,
@@ -20,42 +22,74 @@ from sandbox_worker.sandboxes import Sandboxes
 TICKET_BYTES = 32
 _HIGHEST_PORT = 65535
 _RELEASED = ("sandbox_released", "The sandbox was released.")
+_STOPPING = ("host_lost", "The host of the sandbox is about to stop.")
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 log = logging.getLogger(__name__)
 
 
+class Talks(Protocol):
+    """What talks to whoever a channel to a terminal brings."""
+
+    def check(self, *, tenant: str, sandbox_id: str, execution_id: str) -> None:
+        """Raise ExecutionNotFound for an execution that is not in the sandbox."""
+        ...
+
+    async def hold(self, talk: Conversation, *, tenant: str, execution_id: str) -> None:
+        """Attach whoever is on the other side, until either side ends it."""
+        ...
+
+
 class PortCarrier:
     """Carries each connection until it ends or its sandbox is released."""
 
     def __init__(
-        self, *, sandboxes: Sandboxes, most: int = 4096, dial_seconds: float = 5.0
+        self,
+        *,
+        sandboxes: Sandboxes,
+        terminals: Talks,
+        most: int = 4096,
+        dial_seconds: float = 5.0,
     ) -> None:
         self._sandboxes = sandboxes
+        self._terminals = terminals
         self._most = most
         self._dial_seconds = dial_seconds
         self._tasks = OwnedTasks()
         self._count = 0
 
     async def open(
-        self, *, tenant: str, sandbox_id: str, port: int, address: str, ticket: bytes
+        self,
+        *,
+        tenant: str,
+        sandbox_id: str,
+        port: int,
+        address: str,
+        ticket: bytes,
+        execution_id: str = "",
     ) -> None:
-        """Connect to a port, then dial the gateway; returns once it has been sent the ticket.
+        """Connect to a port, or to the terminal of an execution, then dial the gateway; returns
+        once it has been sent the ticket.
 
-        Raises SandboxNotFound, PortRefused, GatewayUnreachable and ConnectionsExhausted. A caller
-        that leaves before has nothing opened.
+        Raises SandboxNotFound, ExecutionNotFound, PortRefused, GatewayUnreachable and
+        ConnectionsExhausted. A caller that leaves before has nothing opened.
         """
-        if not 1 <= port <= _HIGHEST_PORT:
+        if execution_id:
+            self._terminals.check(tenant=tenant, sandbox_id=sandbox_id, execution_id=execution_id)
+        elif not 1 <= port <= _HIGHEST_PORT:
             raise ArgumentInvalid("port", f"is from 1 to {_HIGHEST_PORT}")
         if len(ticket) != TICKET_BYTES:
             raise ArgumentInvalid("ticket", f"has {TICKET_BYTES} bytes")
         if self._count >= self._most:
             raise ConnectionsExhausted(self._most)
         opened = asyncio.Event()
-        carrying = self._tasks.start(
-            self._carry(tenant, sandbox_id, port, address, ticket, opened), name="port"
+        carry = (
+            self._carry_terminal(tenant, execution_id, address, ticket, opened)
+            if execution_id
+            else self._carry(tenant, sandbox_id, port, address, ticket, opened)
         )
+        carrying = self._tasks.start(carry, name="port")
         self._count += 1
         carrying.add_done_callback(self._uncount)
         opening = asyncio.ensure_future(opened.wait())
@@ -97,6 +131,37 @@ class PortCarrier:
                     log.debug("connection broke", extra={"reason": ending.reason})
             finally:
                 inner[1].transport.abort()
+
+    async def _carry_terminal(
+        self, tenant: str, execution_id: str, address: str, ticket: bytes, opened: asyncio.Event
+    ) -> None:
+        """Attach the channel to a terminal, over a connection of this process to itself.
+
+        The end of its sandbox is an exit like any other, which the terminal shows.
+        """
+        outer = await self._dial(address, ticket)
+        opened.set()
+        framed = FramedPort(reader=outer[0], writer=outer[1])
+        near, far = socket.socketpair()
+        try:
+            inner = await asyncio.open_connection(sock=near)
+            reader, writer = await asyncio.open_connection(sock=far)
+        except BaseException:
+            near.close()
+            far.close()
+            framed.abort()
+            raise
+        talking = asyncio.ensure_future(
+            self._terminals.hold(
+                Conversation(reader=reader, writer=writer), tenant=tenant, execution_id=execution_id
+            )
+        )
+        try:
+            await accept(framed, *inner, if_cancelled=_STOPPING)
+        finally:
+            inner[1].transport.abort()
+            talking.cancel()
+            await asyncio.gather(talking, return_exceptions=True)
 
     def _uncount(self, _: asyncio.Task[None]) -> None:
         self._count -= 1

@@ -44,6 +44,7 @@ from sandbox_worker.record_store import HostState, RecordStore
 from sandbox_worker.sandbox_plans import SandboxPlans
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
+from sandbox_worker.terminal_talks import TerminalTalks
 from sandbox_worker.tracing import EgressCounter, TracedRuns, TracedSandboxes
 from sandbox_worker.trees import HostTrees
 from sandbox_worker.wire import execution_api, file_api, object_api
@@ -182,7 +183,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         )
         await sandboxes.recover()
         await executions.recover()
-        ports = PortCarrier(sandboxes=sandboxes)
+        ports = PortCarrier(sandboxes=sandboxes, terminals=TerminalTalks(executions=executions))
         stack.push_async_callback(ports.close)
         sandbox_servicer = SandboxServicer(
             sandboxes=sandboxes,

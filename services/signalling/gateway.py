@@ -33,10 +33,14 @@ class GatewaysFull(ResourceExhausted):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """Where a worker dials a gateway with one connection, and the one-time ticket for it."""
+    """Where a worker dials a gateway with one connection, and the one-time ticket for it.
+
+    `execution_id` is that of the terminal which is wanted instead of a port.
+    """
 
     address: str
     ticket: bytes
+    execution_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 
 from chassis.clock import Clock
 from chassis.errors import FailedPrecondition, InvalidArgument, Unavailable
+from chassis.ids import is_id
 from signalling.broker import SessionTimings
 from signalling.close_reason import close_reason
 from signalling.gateway import Meeting
-from signalling.launch_errors import LaunchNotHeld
+from signalling.launch_errors import ExecutionNotFound, LaunchNotHeld
 from signalling.session import Session
 from signalling.session_book import SessionBook
 from signalling.session_errors import SessionClosed, SessionNotFound, SessionStateInvalid
@@ -158,10 +159,13 @@ class GatewayDesk:
     async def open_port(
         self, gateway_id: str, session_id: str, port: int, meeting: Meeting
     ) -> None:
-        """Have one connection to a port of the sandbox that a session reaches brought to the
-        gateway; raises what stands in the way.
+        """Have one connection to a port of the sandbox that a session reaches, or to the terminal
+        that `meeting` names, brought to the gateway; raises what stands in the way.
         """
-        if not 1 <= port <= 65535:
+        if meeting.execution_id:
+            if not is_id("exe", meeting.execution_id):
+                raise ExecutionNotFound(meeting.execution_id[:64])
+        elif not 1 <= port <= 65535:
             raise PortInvalid
         session = self._own(gateway_id, await self._held(session_id))
         if session.close_reason is not None:

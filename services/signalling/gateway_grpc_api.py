@@ -185,7 +185,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
                 association.gateway.gateway_id,
                 wanted.session_id,
                 wanted.port,
-                Meeting(workers_address, wanted.ticket),
+                Meeting(workers_address, wanted.ticket, wanted.execution_id),
                 traceparent=wanted.traceparent,
             )
         except FairleadError as error:

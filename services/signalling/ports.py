@@ -85,7 +85,7 @@ class Sandboxes(Protocol):
     async def open_port(
         self, host: Host, *, tenant: str, sandbox_id: str, port: int, meeting: Meeting
     ) -> None:
-        """Have a port inside the sandbox connected, and the connection brought to a gateway."""
+        """Have a port or terminal in the sandbox connected, and that brought to a gateway."""
         ...
 
     async def release(

@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): the one place where an error becomes an HTTP answer."""
+"""Problem documents (RFC 9457) over HTTP: the one place where an error becomes an answer."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from chassis.errors import (
     NotFound,
     ResourceExhausted,
 )
+from chassis.problem import problem_of, status_of
 from chassis.telemetry import current_trace_id
 from signalling.launch_json import time_json
 from signalling.workspace_errors import WorkspaceMissed
@@ -29,29 +30,6 @@ from signalling.workspace_errors import WorkspaceMissed
 log = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
-
-_STATUS = {
-    Kind.INVALID_ARGUMENT: 400,
-    Kind.UNAUTHENTICATED: 401,
-    Kind.PERMISSION_DENIED: 403,
-    Kind.NOT_FOUND: 404,
-    Kind.ALREADY_EXISTS: 409,
-    Kind.FAILED_PRECONDITION: 409,
-    Kind.OUT_OF_RANGE: 410,
-    Kind.RESOURCE_EXHAUSTED: 429,
-    Kind.INTERNAL: 500,
-    Kind.UNAVAILABLE: 503,
-    Kind.DEADLINE_EXCEEDED: 504,
-}
-_STATUS_BY_REASON = {
-    "body_too_large": 413,
-    "file_changed": 412,
-    "file_too_large": 413,
-    "method_not_allowed": 405,
-    "no_space": 507,
-    "range_unsatisfiable": 416,
-}
-_OWN_MEMBERS = frozenset({"type", "title", "status", "detail", "reason", "remedy", "trace_id"})
 
 
 class Problem(BaseModel):
@@ -139,8 +117,7 @@ class BodyTooLarge(ResourceExhausted):
 
 def problem_members(error: FairleadError) -> dict[str, object]:
     """Return the members of the problem document that describes an error."""
-    status = status_of(error)
-    members: dict[str, object] = dict(error.fields)
+    members = problem_of(error, trace_id=current_trace_id())
     if isinstance(error, WorkspaceMissed):
         members |= {
             "wanted": error.missed.miss.wanted,
@@ -148,15 +125,7 @@ def problem_members(error: FairleadError) -> dict[str, object]:
             "upload_token": error.missed.upload_token,
             "expires_at": time_json(error.missed.expires_at),
         }
-    return {
-        "type": f"urn:fairlead:problem:{error.reason}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": error.message,
-        "reason": error.reason,
-        "remedy": error.remedy,
-        "trace_id": current_trace_id(),
-    } | {name: value for name, value in members.items() if name not in _OWN_MEMBERS}
+    return members
 
 
 def problem_response(error: FairleadError, headers: Mapping[str, str] | None = None) -> Response:
@@ -173,11 +142,6 @@ def problem_response(error: FairleadError, headers: Mapping[str, str] | None = N
         media_type=PROBLEM_TYPE,
         headers=every,
     )
-
-
-def status_of(error: FairleadError) -> int:
-    """Return the HTTP status of an error."""
-    return _STATUS_BY_REASON.get(error.reason, _STATUS[error.kind])
 
 
 async def on_fairlead_error(request: Request, error: Exception) -> Response:

@@ -105,7 +105,7 @@ class GrpcSandboxes:
     async def open_port(
         self, host: Host, *, tenant: str, sandbox_id: str, port: int, meeting: Meeting
     ) -> None:
-        """Have a port inside the sandbox connected, and the connection brought to a gateway."""
+        """Have a port or terminal in the sandbox connected, and that brought to a gateway."""
         with neighbour_errors(_WORKER):
             await self._stub(host).OpenPort(
                 sandbox_pb2.OpenPortRequest(
@@ -114,6 +114,7 @@ class GrpcSandboxes:
                     port=port,
                     address=meeting.address,
                     ticket=meeting.ticket,
+                    execution_id=meeting.execution_id,
                 ),
                 timeout=_READ_SECONDS,
             )

@@ -115,7 +115,7 @@ class ReachedLaunches(Protocol):
         ...
 
     async def open_port(self, tenant: str, launch_id: str, port: int, meeting: Meeting) -> None:
-        """Have the host's worker bring one connection to a port of the sandbox to a gateway."""
+        """Have the host's worker bring one connection into the sandbox to a gateway."""
         ...
 
 

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Message
 
 from chassis.errors import FairleadError
-from signalling.problems import internal_error, problem_members, status_of
+from chassis.problem import status_of
+from signalling.problems import internal_error, problem_members
 from signalling.rest_types import Body
 
 _OPEN_SECONDS = 10.0

@@ -248,7 +248,7 @@ class SandboxServer(
             tenant=request.tenant,
             sandbox_id=request.sandbox_id,
             port=request.port,
-            meeting=Meeting(request.address, request.ticket),
+            meeting=Meeting(request.address, request.ticket, request.execution_id),
         )
         return sandbox_pb2.OpenPortResponse()
 

@@ -1,13 +1,10 @@
 """Messages of `fairlead.bytes.v1` on a byte stream, between a worker and a gateway.
 
-    frame    length, 4 bytes in network order, of what follows: 1 to 65537
-             kind, 1 byte: 0 for a binary message, 1 for a text (UTF-8)
-             the message
-
-A stream that ends, breaks or breaks these rules is a channel that closed: whether that cut anything
-short is for `fairlead_tunnel.byte_channel` to say. Who closes ends its own direction, and goes on
-reading until the other one has ended too: a connection that is closed under what its peer still
-sends is reset, and what the peer had not read yet is lost.
+A frame is that of `fairlead_tunnel.frames`, with a message of at most 65536 bytes. A stream that
+ends, breaks or breaks these rules is a channel that closed: whether that cut anything short is for
+`fairlead_tunnel.byte_channel` to say. Who closes ends its own direction, and goes on reading until
+the other one has ended too: a connection that is closed under what its peer still sends is reset,
+and what the peer had not read yet is lost.
 """
 
 from __future__ import annotations
@@ -15,16 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message, Side
+from fairlead_tunnel.frames import frame_of, read_frame
 from fairlead_tunnel.pump import Ending, Pump
 
-_HEAD: Final = struct.Struct("!IB")
-_BINARY: Final = 0
-_TEXT: Final = 1
 _SILENCE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 """A machine that vanished is noticed after half a minute, as an association's is."""
 
@@ -71,13 +65,9 @@ class FramedPort:
 
     async def messages(self) -> AsyncIterator[Message]:
         """Give every message until the connection ends, breaks or breaks the rules; then close."""
-        with contextlib.suppress(OSError, EOFError, UnicodeDecodeError):
+        with contextlib.suppress(OSError, EOFError, ValueError):
             while True:
-                length, kind = _HEAD.unpack(await self._reader.readexactly(_HEAD.size))
-                if not 1 <= length <= MAX_MESSAGE_BYTES + 1 or kind not in (_BINARY, _TEXT):
-                    break
-                content = await self._reader.readexactly(length - 1)
-                yield content if kind == _BINARY else content.decode()
+                yield await read_frame(self._reader, MAX_MESSAGE_BYTES)
         self._is_closing = True
         self._writer.close()
 
@@ -85,10 +75,7 @@ class FramedPort:
         """Queue a message of at most 65536 bytes; dropped when the connection is closed."""
         if self._is_closing or self._writer.is_closing():
             return
-        kind, content = (
-            (_TEXT, message.encode()) if isinstance(message, str) else (_BINARY, message)
-        )
-        self._writer.write(_HEAD.pack(len(content) + 1, kind) + content)
+        self._writer.write(frame_of(message))
 
     async def drain(self) -> None:
         """Wait until there is room in the queue, or the connection is closed."""

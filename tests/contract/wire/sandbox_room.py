@@ -93,6 +93,7 @@ class SandboxRoom:
         seconds: float = 0,
         grace: float | None = None,
         on_full: execution_pb2.OnFull.ValueType = execution_pb2.ON_FULL_UNSPECIFIED,
+        terminal: tuple[int, int] | None = None,
     ) -> execution_pb2.Execution:
         command = execution_pb2.Command(
             arguments=arguments,
@@ -101,6 +102,10 @@ class SandboxRoom:
             stdin=stdin,
             on_full=on_full,
         )
+        if terminal is not None:
+            command.terminal.CopyFrom(
+                execution_pb2.TerminalSize(rows=terminal[0], columns=terminal[1])
+            )
         if seconds:
             command.timeout.FromMilliseconds(int(seconds * 1000))
         if grace is not None:
@@ -187,12 +192,22 @@ class SandboxRoom:
         return answer.released
 
     async def open_port(
-        self, sandbox_id: str, port: int, address: str = "unix:/nowhere", ticket: bytes = bytes(32)
+        self,
+        sandbox_id: str,
+        port: int,
+        address: str = "unix:/nowhere",
+        ticket: bytes = bytes(32),
+        execution_id: str = "",
     ) -> None:
         with neighbour_errors("worker"):
             await self.sandboxes.OpenPort(
                 sandbox_pb2.OpenPortRequest(
-                    tenant=TENANT, sandbox_id=sandbox_id, port=port, address=address, ticket=ticket
+                    tenant=TENANT,
+                    sandbox_id=sandbox_id,
+                    port=port,
+                    address=address,
+                    ticket=ticket,
+                    execution_id=execution_id,
                 )
             )
 

@@ -23,7 +23,7 @@ from tests.lone_peer import lone_peer, unmet_offer
 
 
 class NoOpener:
-    async def open(self, session: WantedSession, port: int) -> Stream:
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
         raise PortTimeout
 
 

@@ -17,6 +17,7 @@ from fairlead_tunnel.targets import Target, target_of
         ("tcp:10.0.0.7:22", Target(22, "10.0.0.7")),
         ("tcp:[2001:db8::1]:443", Target(443, "[2001:db8::1]")),
         ("tcp:80:443", Target(443, "80")),
+        ("terminal:exe_" + "a2" * 13, Target(execution_id="exe_" + "a2" * 13)),
     ],
 )
 def test_labels(label: str, target: Target) -> None:
@@ -46,6 +47,10 @@ def test_labels(label: str, target: Target) -> None:
         "tcp:[]:443",
         "tcp:b\u00fccher.test:443",
         "tcp:" + "a" * 254 + ":80",
+        "terminal:",
+        "terminal:exe_short",
+        "terminal:sbx_" + "a" * 26,
+        "terminal:exe_" + "a" * 27,
     ],
 )
 def test_what_is_no_label(label: str) -> None:

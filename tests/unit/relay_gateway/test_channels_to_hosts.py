@@ -48,7 +48,13 @@ class DiallerFake:
 
 
 class NoOpener:
-    async def open(self, session: WantedSession, port: int) -> Stream:
+    """A sandbox that brings nothing; keeps what was asked of it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, str]] = []
+
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
+        self.asked.append((port, execution_id))
         raise PortTimeout
 
 
@@ -58,6 +64,7 @@ class Room:
     def __init__(self) -> None:
         core = PeerCoreFake()
         self.dialler = DiallerFake()
+        self.opener = NoOpener()
         self.client: PeerConnectionFake = core.connect(PeerPlan())
         self.client.listen(lambda event: None)
         self.is_draining = False
@@ -65,7 +72,7 @@ class Room:
             connection=core.connect(PeerPlan()),
             can_restart=False,
             session=WantedSession("ses_a", "v=0", datetime.now(UTC)),
-            opener=NoOpener(),
+            opener=self.opener,
             dialler=self.dialler,
             channel_limit=2,
             is_draining=lambda: self.is_draining,
@@ -129,6 +136,16 @@ async def test_what_stands_in_the_way_is_a_reset_at_once() -> None:
     await turns()
     assert it.association.channels == 0
     assert await reason_of(it.open("tcp:a b:80")) == "channel_unknown"
+    await it.association.close()
+
+
+async def test_what_is_in_the_sandbox_is_not_dialled() -> None:
+    it = await connected()
+    execution_id = "exe_" + "a" * 26
+    for label in ("tcp:80", f"terminal:{execution_id}"):
+        assert await reason_of(it.open(label)) == "port_timeout"
+    assert it.opener.asked == [(80, ""), (0, execution_id)]
+    assert it.dialler.asked == []
     await it.association.close()
 
 

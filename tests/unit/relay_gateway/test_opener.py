@@ -44,14 +44,14 @@ class WorkersFake:
 class Room:
     """An opening under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 80, execution_id: str = "") -> None:
         self.line = Line(traceparent=lambda: "")
         self.said = ConversationFake()
         self.line.connect(self.said)
         self.workers = WorkersFake()
         self.wire = Wire()
         opener = Opener(line=self.line, workers=self.workers, arrival_seconds=0.01)
-        self.opening = asyncio.create_task(opener.open(SESSION, 80))
+        self.opening = asyncio.create_task(opener.open(SESSION, port, execution_id))
 
     async def turns(self) -> None:
         for _ in range(12):
@@ -74,6 +74,15 @@ async def test_the_ticket_is_sent_and_the_connection_awaited() -> None:
     assert await it.opening == stream
     assert not it.wire.is_closed
     assert it.workers.expected is None
+    stream[1].close()
+
+
+async def test_a_terminal_is_asked_for_by_its_execution() -> None:
+    it = Room(0, "exe_a")
+    await it.turns()
+    assert it.said.told == [PortWanted(1, "ses_a", 0, "", TICKET, "exe_a")]
+    stream = it.arrive()
+    assert await it.opening == stream
     stream[1].close()
 
 

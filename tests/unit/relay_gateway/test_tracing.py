@@ -22,7 +22,7 @@ SESSION = WantedSession("ses_a", "v=0", datetime.now(UTC), f"00-{TRACE}-{PARENT}
 
 
 class RefusingOpener:
-    async def open(self, session: WantedSession, port: int) -> Stream:
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
         await asyncio.sleep(0)
         raise PortTimeout
 

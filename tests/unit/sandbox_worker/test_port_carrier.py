@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from chassis.errors import FairleadError
+from fairlead_tunnel.frames import Conversation
+from sandbox_worker.execution_errors import ExecutionNotFound
 from sandbox_worker.held_sandbox import SandboxOrder
 from sandbox_worker.port_carrier import PortCarrier
 from tests.fakes.clock import FakeClock
@@ -16,12 +18,22 @@ from tests.unit.sandbox_worker.test_small_parts import bench
 pytestmark = pytest.mark.asyncio
 
 
+class NoTerminals:
+    """Terminals of executions that are not there."""
+
+    def check(self, *, tenant: str, sandbox_id: str, execution_id: str) -> None:
+        raise ExecutionNotFound(execution_id)
+
+    async def hold(self, talk: Conversation, *, tenant: str, execution_id: str) -> None:
+        raise AssertionError("nothing is held that was not checked")
+
+
 class Room:
     """A sandbox whose init takes its time to connect, and a carrier of one connection."""
 
     def __init__(self) -> None:
         self.sandboxes = bench(FakeClock())
-        self.carrier = PortCarrier(sandboxes=self.sandboxes, most=1)
+        self.carrier = PortCarrier(sandboxes=self.sandboxes, terminals=NoTerminals(), most=1)
         self.sandbox_id = ""
 
     async def start(self) -> asyncio.Task[None]:

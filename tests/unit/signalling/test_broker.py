@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from chassis.errors import DeadlineExceeded, FairleadError, Unavailable
 from signalling.close_reason import CloseReason
 from signalling.gateway import GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import PortInvalid, SandboxNotReady
-from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
+from signalling.launch_errors import ExecutionNotFound, LaunchNotFound, LaunchNotHeld
 from signalling.session_errors import (
     GatewayGone,
     GatewayNotReady,
@@ -295,6 +296,21 @@ async def test_a_connected_session_takes_ports_also_while_the_store_is_away(hous
     house.store.raising = Unavailable("Away.", reason="redis_unavailable")
     with pytest.raises(Unavailable):
         await house.desk.open_port(GATEWAY, connected.session_id, 8080, MEETING)
+
+
+async def test_a_terminal_is_opened_as_a_port_is(house: House) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    to_terminal = replace(MEETING, execution_id="exe_" + "a" * 26)
+    await house.desk.open_port(GATEWAY, session.session_id, 0, to_terminal)
+    assert house.launches.opened == [(HELD.launch_id, 0, to_terminal)]
+    with pytest.raises(ExecutionNotFound):
+        await house.desk.open_port(
+            GATEWAY, session.session_id, 0, replace(MEETING, execution_id="../exe")
+        )
+    await house.broker.close("default", session.session_id)
+    with pytest.raises(SessionClosed):
+        await house.desk.open_port(GATEWAY, session.session_id, 0, to_terminal)
 
 
 async def test_a_gateway_that_comes_back_keeps_what_it_holds(house: House) -> None:

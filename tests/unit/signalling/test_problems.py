@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chassis.errors import BY_KIND, FairleadError, Kind, Unauthenticated, Unavailable
+from chassis.problem import status_of
 from signalling.problems import (
     PROBLEM_TYPE,
     BodyTooLarge,
@@ -17,7 +18,6 @@ from signalling.problems import (
     problem_documents,
     problem_members,
     problem_response,
-    status_of,
 )
 
 STATUS = {

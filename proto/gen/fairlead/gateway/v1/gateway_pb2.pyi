@@ -333,16 +333,19 @@ class PortWanted(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Number that the answer repeats; unique on this stream."""
     session_id: _builtins.str
     """Id of the session."""
     port: _builtins.int
-    """TCP port inside the sandbox."""
+    """TCP port inside the sandbox; 0 for a terminal."""
     traceparent: _builtins.str
     """W3C `traceparent` of the span that the request belongs to; may be empty."""
     ticket: _builtins.bytes
     """Ticket that the worker shows when it dials, 32 bytes; good for one connection and some seconds."""
+    execution_id: _builtins.str
+    """Id of the execution in the sandbox whose terminal is wanted instead of a port; may be empty."""
     def __init__(
         self,
         *,
@@ -351,10 +354,11 @@ class PortWanted(_message.Message):
         port: _builtins.int = ...,
         traceparent: _builtins.str = ...,
         ticket: _builtins.bytes = ...,
+        execution_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port", "request_id", b"request_id", "session_id", b"session_id", "ticket", b"ticket", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "port", b"port", "request_id", b"request_id", "session_id", b"session_id", "ticket", b"ticket", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -631,16 +631,19 @@ class OpenPortRequest(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     TICKET_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
     tenant: _builtins.str
     """Tenant that asks."""
     sandbox_id: _builtins.str
     """Id of the sandbox."""
     port: _builtins.int
-    """TCP port, 1 to 65535, on the sandbox's own loopback interface."""
+    """TCP port, 1 to 65535, on the sandbox's own loopback interface; 0 for a terminal."""
     address: _builtins.str
     """Where the gateway listens for workers: `host:port`, or `unix:/path`."""
     ticket: _builtins.bytes
     """Ticket to show there, 32 bytes."""
+    execution_id: _builtins.str
+    """Id of the execution in the sandbox whose terminal is wanted instead of a port; may be empty."""
     def __init__(
         self,
         *,
@@ -649,10 +652,11 @@ class OpenPortRequest(_message.Message):
         port: _builtins.int = ...,
         address: _builtins.str = ...,
         ticket: _builtins.bytes = ...,
+        execution_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "port", b"port", "sandbox_id", b"sandbox_id", "tenant", b"tenant", "ticket", b"ticket"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "execution_id", b"execution_id", "port", b"port", "sandbox_id", b"sandbox_id", "tenant", b"tenant", "ticket", b"ticket"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -128,8 +128,9 @@ class SandboxServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def OpenPort(self, request, context):
-        """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
-        connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
+        """OpenPort connects to a port that something inside the sandbox listens on, or to the terminal of an execution, and then
+        dials the gateway that wants the connection; it answers once both stand. SANDBOX_NOT_FOUND, EXECUTION_NOT_FOUND,
+        PORT_REFUSED, GATEWAY_UNREACHABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

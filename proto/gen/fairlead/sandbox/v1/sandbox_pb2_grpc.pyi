@@ -52,8 +52,9 @@ class SandboxServiceStub:
     RenewSandbox: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.RenewSandboxRequest, _sandbox_pb2.RenewSandboxResponse]
     """RenewSandbox moves the end of its lease; SANDBOX_NOT_FOUND."""
     OpenPort: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.OpenPortRequest, _sandbox_pb2.OpenPortResponse]
-    """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
-    connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
+    """OpenPort connects to a port that something inside the sandbox listens on, or to the terminal of an execution, and then
+    dials the gateway that wants the connection; it answers once both stand. SANDBOX_NOT_FOUND, EXECUTION_NOT_FOUND,
+    PORT_REFUSED, GATEWAY_UNREACHABLE.
     """
     SetNetworkPolicy: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]
     """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
@@ -93,8 +94,9 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     RenewSandbox: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.RenewSandboxRequest, _sandbox_pb2.RenewSandboxResponse]  # type: ignore[assignment]
     """RenewSandbox moves the end of its lease; SANDBOX_NOT_FOUND."""
     OpenPort: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.OpenPortRequest, _sandbox_pb2.OpenPortResponse]  # type: ignore[assignment]
-    """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
-    connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
+    """OpenPort connects to a port that something inside the sandbox listens on, or to the terminal of an execution, and then
+    dials the gateway that wants the connection; it answers once both stand. SANDBOX_NOT_FOUND, EXECUTION_NOT_FOUND,
+    PORT_REFUSED, GATEWAY_UNREACHABLE.
     """
     SetNetworkPolicy: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]  # type: ignore[assignment]
     """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
@@ -167,8 +169,9 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _sandbox_pb2.OpenPortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_sandbox_pb2.OpenPortResponse, _abc.Awaitable[_sandbox_pb2.OpenPortResponse]]:
-        """OpenPort connects to a port that something inside the sandbox listens on, and then dials the gateway that wants the
-        connection; it answers once both stand. SANDBOX_NOT_FOUND, PORT_REFUSED, GATEWAY_UNREACHABLE.
+        """OpenPort connects to a port that something inside the sandbox listens on, or to the terminal of an execution, and then
+        dials the gateway that wants the connection; it answers once both stand. SANDBOX_NOT_FOUND, EXECUTION_NOT_FOUND,
+        PORT_REFUSED, GATEWAY_UNREACHABLE.
         """
 
     @_abc_1.abstractmethod
