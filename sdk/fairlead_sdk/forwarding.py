@@ -205,11 +205,11 @@ async def open_session(
 
     See `AsyncSessions.open`. `core` is the WebRTC core, the best that is installed when absent.
     """
-    from fairlead_sdk.session_opening import OpenSession
-
     if seal_secret and len(seal_secret) != SEAL_SECRET_BYTES:
         raise SealSecretInvalid
     chosen = core or _installed_core()
+    from fairlead_sdk.session_opening import OpenSession
+
     loading = asyncio.ensure_future(_loaded(chosen))
     # Nobody asks how it ended when the mesh refuses first.
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead_sdk.errors import MeshUnavailable
+from fairlead_sdk.errors import FairleadError, MeshUnavailable
 
 
 def unreachable(url: str) -> MeshUnavailable:
@@ -30,6 +30,14 @@ def broken(url: str) -> MeshUnavailable:
         reason="connection_lost",
         remedy="Try again; `fairlead doctor` shows what is wrong.",
     )
+
+
+def is_no_websocket(error: FairleadError) -> bool:
+    """Say whether the refusal of a WebSocket may be somebody's in between: no answer of the front
+    door's own, or one to a request that was no `Upgrade` any more.
+    """
+    is_foreign = error.reason.startswith("http_") or error.reason == "route_not_found"
+    return is_foreign or isinstance(error, MeshUnavailable)
 
 
 def no_address(url: str) -> MeshUnavailable:

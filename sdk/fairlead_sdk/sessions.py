@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor, problem_of
+from fairlead_sdk.errors import FairleadError, NotFound
+from fairlead_sdk.http_errors import is_no_websocket
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.session_records import (
     OfferReply,
@@ -31,6 +38,7 @@ class AsyncSessions:
 
     def __init__(self, *, door: FrontDoor) -> None:
         self._door = door
+        self._has_sockets: bool | None = None
 
     def open(
         self,
@@ -134,9 +142,34 @@ class AsyncSessions:
         self, session_id: str, cursor: int
     ) -> AsyncIterator[AsyncIterator[SessionEvent]]:
         """Watch a session from the event after `cursor` on; without any retry."""
-        path = _path(session_id, "/watch")
-        async with self._door.socket(f"{path}?cursor={cursor}" if cursor else path) as socket:
-            yield _events(socket)
+        async with AsyncExitStack() as stack:
+            yield await self._watched(stack, session_id, str(cursor) if cursor else "")
+
+    async def _watched(
+        self, stack: AsyncExitStack, session_id: str, cursor: str
+    ) -> AsyncIterator[SessionEvent]:
+        """Watch over a WebSocket, or where none can be had over HTTP."""
+        if self._has_sockets is not False:
+            path = _path(session_id, "/watch")
+            try:
+                socket = await stack.enter_async_context(
+                    self._door.socket(f"{path}?cursor={cursor}" if cursor else path)
+                )
+            except FairleadError as error:
+                # Without its `Upgrade` the request names a session that there is none of.
+                is_lost = isinstance(error, NotFound) or is_no_websocket(error)
+                if self._has_sockets or not is_lost:
+                    raise
+            else:
+                self._has_sockets = True
+                return _events(_messages(socket))
+        lines = await stack.enter_async_context(
+            self._door.stream(
+                "GET", _path(session_id, "/events"), params={"cursor": cursor} if cursor else None
+            )
+        )
+        self._has_sockets = False
+        return _events(lines)
 
     async def close_session(self, session_id: str) -> None:
         """Close the session; closing a closed one is no error."""
@@ -147,12 +180,14 @@ def _path(session_id: str, rest: str = "") -> str:
     return f"/v1/sessions/{quote(session_id, safe='')}{rest}"
 
 
-async def _events(socket: WebSocket) -> AsyncIterator[SessionEvent]:
+async def _messages(socket: WebSocket) -> AsyncIterator[JsonObject]:
     while (message := await socket.receive()) is not None:
-        try:
-            document = form.parse_object(message)
-        except ValueError:
-            continue
+        with suppress(ValueError):
+            yield form.parse_object(message)
+
+
+async def _events(documents: AsyncIterator[JsonObject]) -> AsyncIterator[SessionEvent]:
+    async for document in documents:
         if (problem := problem_of(document)) is not None:
             raise problem
         if (event := SessionEvent.read(document)) is not None:

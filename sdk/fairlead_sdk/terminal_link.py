@@ -7,16 +7,13 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import quote
+from typing import Protocol
 
 from fairlead_sdk import json_form as form
-from fairlead_sdk.client import FrontDoor, problem_of
+from fairlead_sdk.client import problem_of
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.records import Exit
-
-if TYPE_CHECKING:
-    from fairlead_sdk.websocket import WebSocket
+from fairlead_sdk.terminal_ways import TerminalWays
 
 _POSITION = struct.Struct(">Q")
 
@@ -82,10 +79,22 @@ class TakenOver:
 Frame = Attached | Shown | Missing | Accepted | TakenOver | Exit
 
 
-class TerminalLink:
-    """Says and hears what a terminal's WebSocket carries."""
+class TerminalSocket(Protocol):
+    """What carries the messages: a WebSocket, or a channel of a session."""
 
-    def __init__(self, *, socket: WebSocket) -> None:
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; raises Unavailable."""
+        ...
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message, None when the other side has closed; raises Unavailable."""
+        ...
+
+
+class TerminalLink:
+    """Says and hears what a terminal's socket carries."""
+
+    def __init__(self, *, socket: TerminalSocket) -> None:
         self._socket = socket
 
     async def type(self, offset: int, content: bytes) -> None:
@@ -122,11 +131,10 @@ class TerminalLink:
 
 @asynccontextmanager
 async def terminal_link(
-    door: FrontDoor, execution_id: str, opening: Opening
+    ways: TerminalWays, execution_id: str, opening: Opening
 ) -> AsyncIterator[TerminalLink]:
     """Connect and ask for a terminal."""
-    path = f"/v1/executions/{quote(execution_id, safe='')}/terminal"
-    async with door.socket(path) as socket:
+    async with ways.connect(execution_id) as socket:
         link = TerminalLink(socket=socket)
         await link.open(opening)
         yield link

@@ -35,6 +35,7 @@ from fairlead_sdk.terminal_link import (
     TerminalLink,
     terminal_link,
 )
+from fairlead_sdk.terminal_ways import TerminalWays
 from fairlead_sdk.typed_input import TypedInput
 
 SHELL = (
@@ -193,12 +194,16 @@ class AsyncTerminal:
         await self._executions.signal(self.execution_id, _KILL)
 
     async def _converse(self) -> None:
+        async with TerminalWays(door=self._door) as ways:
+            await self._over_ways(ways)
+
+    async def _over_ways(self, ways: TerminalWays) -> None:
         """Keep a connection until the exit, a takeover, a refusal or too many failures."""
         failures = 0
         while self._over is None:
             broken: FairleadError | None = None
             try:
-                async with terminal_link(self._door, self.execution_id, self._opening()) as link:
+                async with terminal_link(ways, self.execution_id, self._opening()) as link:
                     await self._over_link(link)
                     failures = 0
             except (Unavailable, DeadlineExceeded) as error:

@@ -8,7 +8,7 @@ import socket
 from typing import Protocol
 
 from fairlead_tunnel.framed_port import FramedPort, accept
-from fairlead_tunnel.frames import Conversation
+from fairlead_tunnel.frames import Conversation, own_connection
 from sandbox_worker.errors import (
     ArgumentInvalid,
     ConnectionsExhausted,
@@ -142,19 +142,13 @@ class PortCarrier:
         outer = await self._dial(address, ticket)
         opened.set()
         framed = FramedPort(reader=outer[0], writer=outer[1])
-        near, far = socket.socketpair()
         try:
-            inner = await asyncio.open_connection(sock=near)
-            reader, writer = await asyncio.open_connection(sock=far)
+            inner, talk = await own_connection()
         except BaseException:
-            near.close()
-            far.close()
             framed.abort()
             raise
         talking = asyncio.ensure_future(
-            self._terminals.hold(
-                Conversation(reader=reader, writer=writer), tenant=tenant, execution_id=execution_id
-            )
+            self._terminals.hold(talk, tenant=tenant, execution_id=execution_id)
         )
         try:
             await accept(framed, *inner, if_cancelled=_STOPPING)

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 _PATIENCE_SECONDS = 30.0
+_UPGRADE = re.compile(rb"(?im)^(?:upgrade: *websocket|connection: *upgrade)\r\n")
 
 
 class Seated:
@@ -108,10 +109,14 @@ def seated(*arguments: str, environment: Mapping[str, str], cwd: str) -> Iterato
 
 
 class Network:
-    """A port that leads to another one until it is cut."""
+    """A port that leads to another one until it is cut; with `strips_upgrades` it is a proxy that
+    knows no WebSockets: what asks for an upgrade arrives without asking.
+    """
 
-    def __init__(self, *, port: int) -> None:
+    def __init__(self, *, port: int, strips_upgrades: bool = False) -> None:
         self._target = port
+        self._strips_upgrades = strips_upgrades
+        self.stripped = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -152,8 +157,15 @@ class Network:
                         continue
                     far = socket.create_connection(("127.0.0.1", self._target))
                     self._open += [near, far]
-                for source, sink in ((near, far), (far, near)):
-                    self._start(partial(_carry, source, sink))
+                self._start(partial(_carry, near, far, self._passed))
+                self._start(partial(_carry, far, near, _unchanged))
+
+    def _passed(self, piece: bytes) -> bytes:
+        """Return what becomes of a piece on its way; a handshake is one of its own."""
+        if not self._strips_upgrades or not _UPGRADE.search(piece):
+            return piece
+        self.stripped += 1
+        return _UPGRADE.sub(b"", piece)
 
     def _start(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)
@@ -161,9 +173,13 @@ class Network:
         thread.start()
 
 
-def _carry(source: socket.socket, sink: socket.socket) -> None:
+def _unchanged(piece: bytes) -> bytes:
+    return piece
+
+
+def _carry(source: socket.socket, sink: socket.socket, passed: Callable[[bytes], bytes]) -> None:
     with suppress(OSError):
         while piece := source.recv(65536):
-            sink.sendall(piece)
+            sink.sendall(passed(piece))
     with suppress(OSError):
         sink.shutdown(socket.SHUT_RDWR)

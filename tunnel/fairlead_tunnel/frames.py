@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 from typing import Final
 
@@ -43,6 +44,9 @@ async def read_frame(reader: asyncio.StreamReader, most: int) -> Message:
     return content if kind == _BINARY else content.decode()
 
 
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class Conversation:
     """Messages of at most 1 MiB and 8 bytes both ways, over a connection that this one closes."""
 
@@ -70,3 +74,16 @@ class Conversation:
     def close(self) -> None:
         """Close the connection after what was said."""
         self._writer.close()
+
+
+async def own_connection() -> tuple[Stream, Conversation]:
+    """Connect this process to itself: streams for who carries bytes, and who talks through them."""
+    near, far = socket.socketpair()
+    try:
+        streams = await asyncio.open_connection(sock=near)
+        reader, writer = await asyncio.open_connection(sock=far)
+    except BaseException:
+        near.close()
+        far.close()
+        raise
+    return streams, Conversation(reader=reader, writer=writer)

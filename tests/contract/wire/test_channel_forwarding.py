@@ -23,6 +23,8 @@ from fairlead_tunnel.aiortc_core import AiortcConnection, AiortcCore
 from tests.eventually import eventually
 from tests.lone_peer import unmet_answer
 
+_ON_THE_TUNNEL = {f"fairlead_sdk.{name}" for name in ("session_opening", "peer_session")}
+
 
 class Api:
     """A mesh whose gateway answers with `answer`."""
@@ -82,10 +84,14 @@ async def failure(api: Api, port: int = 80, local_port: int = 0, seconds: float 
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("missing", [("aiortc", "fairlead_native"), ("fairlead_tunnel",)])
 async def test_without_the_extra_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
+    missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("aiortc", "fairlead_native"):
+    for name in list(sys.modules):
+        if name.partition(".")[0] in missing or name in _ON_THE_TUNNEL:
+            monkeypatch.delitem(sys.modules, name)
+    for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(FairleadError, match=r"pip install 'fairlead-sdk\[webrtc\]'") as caught:
         async with forward(Api(), "lch_a", 80):

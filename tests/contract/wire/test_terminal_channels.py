@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import struct
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +17,7 @@ import pytest_asyncio
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import Side
 from fairlead_tunnel.framed_port import FramedPort
-from fairlead_tunnel.frames import Conversation
+from fairlead_tunnel.frames import Conversation, own_connection
 from fairlead_tunnel.pump import Ending, Pump
 from relay_gateway.worker_door import WorkerDoor
 from tests.contract.wire.sandbox_room import SandboxRoom, room_in_process, room_settings
@@ -106,12 +105,9 @@ async def attached(gate: Gate, sandbox_id: str, execution_id: str) -> AsyncItera
             outer = expected.take()
         framed = FramedPort(reader=outer[0], writer=outer[1])
         pump = Pump(port=framed, side=Side.OPENER)
-        near, far = socket.socketpair()
         reading = asyncio.create_task(framed.run())
-        inner = await asyncio.open_connection(sock=near)
+        inner, talk = await own_connection()
         ending = asyncio.create_task(pump.carry(*inner))
-        reader, writer = await asyncio.open_connection(sock=far)
-        talk = Conversation(reader=reader, writer=writer)
         try:
             yield Client(talk, ending)
         finally:
