@@ -18,7 +18,7 @@ from fairlead_sdk.sessions import AsyncSessions
 
 if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
-    from fairlead_tunnel.frames import Conversation
+    from fairlead_tunnel.conversation import Conversation
     from fairlead_tunnel.pump import Ending, Pump
     from fairlead_tunnel.targets import Target
 
@@ -104,7 +104,7 @@ async def terminal_channel(
     session: OpensChannels, execution_id: str
 ) -> AsyncIterator[TerminalChannel]:
     """Hold a channel to a terminal open in the block."""
-    from fairlead_tunnel.frames import own_connection
+    from fairlead_tunnel.conversation import own_connection
     from fairlead_tunnel.targets import Target
 
     streams, talk = await own_connection()

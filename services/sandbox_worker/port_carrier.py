@@ -7,8 +7,8 @@ import logging
 import socket
 from typing import Protocol
 
+from fairlead_tunnel.conversation import Conversation, own_connection
 from fairlead_tunnel.framed_port import FramedPort, accept
-from fairlead_tunnel.frames import Conversation, own_connection
 from sandbox_worker.errors import (
     ArgumentInvalid,
     ConnectionsExhausted,

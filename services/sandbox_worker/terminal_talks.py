@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
 from chassis.errors import FairleadError
-from fairlead_tunnel.frames import Conversation
+from fairlead_tunnel.conversation import Conversation
 from sandbox_worker.attachments import Typed
 from sandbox_worker.execution_errors import ExecutionNotFound, TerminalFrameInvalid
 from sandbox_worker.executions import Executions

@@ -1,10 +1,10 @@
 """Messages of `fairlead.bytes.v1` on a byte stream, between a worker and a gateway.
 
-A frame is that of `fairlead_tunnel.frames`, with a message of at most 65536 bytes. A stream that
-ends, breaks or breaks these rules is a channel that closed: whether that cut anything short is for
-`fairlead_tunnel.byte_channel` to say. Who closes ends its own direction, and goes on reading until
-the other one has ended too: a connection that is closed under what its peer still sends is reset,
-and what the peer had not read yet is lost.
+A frame is one of `fairlead_tunnel.conversation`, with a message of at most 65536 bytes. A stream
+that ends, breaks or breaks these rules is a channel that closed: whether that cut anything short is
+for `fairlead_tunnel.byte_channel` to say. Who closes ends its own direction, and goes on reading
+until the other one has ended too: a connection that is closed under what its peer still sends is
+reset, and what the peer had not read yet is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message, Side
-from fairlead_tunnel.frames import frame_of, read_frame
+from fairlead_tunnel.conversation import frame_of, read_frame
 from fairlead_tunnel.pump import Ending, Pump
 
 _SILENCE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))

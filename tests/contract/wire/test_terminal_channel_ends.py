@@ -12,7 +12,7 @@ import pytest
 from fairlead_sdk.errors import FairleadError, NotFound, Unavailable
 from fairlead_sdk.terminal_channels import TerminalChannel, terminal_channel
 from fairlead_tunnel.byte_channel import Side
-from fairlead_tunnel.frames import Conversation, own_connection
+from fairlead_tunnel.conversation import Conversation, own_connection
 from fairlead_tunnel.pump import Pump
 from fairlead_tunnel.targets import Target
 from tests.fakes.peer_core import ChannelFake

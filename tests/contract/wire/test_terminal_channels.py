@@ -16,8 +16,8 @@ import pytest_asyncio
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import Side
+from fairlead_tunnel.conversation import Conversation, own_connection
 from fairlead_tunnel.framed_port import FramedPort
-from fairlead_tunnel.frames import Conversation, own_connection
 from fairlead_tunnel.pump import Ending, Pump
 from relay_gateway.worker_door import WorkerDoor
 from tests.contract.wire.sandbox_room import SandboxRoom, room_in_process, room_settings

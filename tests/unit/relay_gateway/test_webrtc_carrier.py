@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class NoOpener:
-    async def open(self, session: WantedSession, port: int) -> Stream:
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
         raise PortTimeout
 
 

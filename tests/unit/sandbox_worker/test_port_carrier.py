@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chassis.errors import FairleadError
-from fairlead_tunnel.frames import Conversation
+from fairlead_tunnel.conversation import Conversation
 from sandbox_worker.execution_errors import ExecutionNotFound
 from sandbox_worker.held_sandbox import SandboxOrder
 from sandbox_worker.port_carrier import PortCarrier
