@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from chassis.clock import Clock
 from chassis.errors import FailedPrecondition, InvalidArgument, Unavailable
 from chassis.ids import is_id
-from signalling.broker import SessionTimings
 from signalling.close_reason import close_reason
 from signalling.gateway import Meeting
 from signalling.launch_errors import ExecutionNotFound, LaunchNotHeld
@@ -19,6 +18,7 @@ from signalling.session import Session
 from signalling.session_book import SessionBook
 from signalling.session_errors import SessionClosed, SessionNotFound, SessionStateInvalid
 from signalling.session_ports import ReachedLaunches
+from signalling.session_timings import SessionTimings
 from signalling.switchboard import Switchboard
 
 log = logging.getLogger(__name__)

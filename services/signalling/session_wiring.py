@@ -13,12 +13,13 @@ from redis.asyncio import Redis
 from chassis.clock import Clock
 from chassis.ids import random_id
 from chassis.telemetry import traceparent
-from signalling.broker import Broker, SessionTimings
+from signalling.broker import Broker
 from signalling.gateway_desk import GatewayDesk
 from signalling.ice_servers import IceServers
 from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session_book import SessionBook
 from signalling.session_ports import ReachedLaunches
+from signalling.session_timings import SessionTimings
 from signalling.session_tracing import TracedDesk, TracedSessions
 from signalling.settings import Settings
 from signalling.switchboard import Switchboard

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from signalling.broker import Broker, SessionTimings
+from signalling.broker import Broker
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway
 from signalling.gateway_desk import GatewayDesk
@@ -15,6 +15,7 @@ from signalling.session import Session
 from signalling.session_book import SessionBook
 from signalling.session_event import SessionState
 from signalling.session_ports import Happened, Watched
+from signalling.session_timings import SessionTimings
 from signalling.switchboard import Association, Switchboard, Want
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (

@@ -131,3 +131,15 @@ LAUNCH = {
     "source": {"project": "project", "commit": "a" * 40, "branch": "main"},
     "command": {"arguments": ["pytest", "-q"]},
 }
+
+
+def assert_problem(response: httpx2.Response, status: int, reason: str) -> None:
+    """Fail unless a response is a problem document with this reason."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["reason"] == reason
+    assert problem["status"] == status
+    assert problem["type"] == f"urn:fairlead:problem:{reason}"
+    assert problem["detail"]
+    assert {"title", "remedy", "trace_id"} <= problem.keys()

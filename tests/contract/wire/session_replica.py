@@ -27,7 +27,7 @@ from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from signalling.session_wiring import SessionHalf, open_sessions
 from signalling.settings import Settings
 from tests.contract.wire.front_door import Door, make_door
-from tests.contract.wire.test_sessions_api import ScriptedGateway
+from tests.contract.wire.scripted_gateway import ScriptedGateway
 from tests.fakes.sessions import FakeReachedLaunches
 
 

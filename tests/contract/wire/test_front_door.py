@@ -26,9 +26,9 @@ from signalling.front_door import FrontDoor
 from signalling.http_server import listen_on, serve_http
 from signalling.settings import Settings
 from signalling.wiring import build
-from tests.contract.wire.front_door import LAUNCH
-from tests.contract.wire.test_rest_requests import assert_problem
-from tests.contract.wire.test_sessions_api import GATEWAY, ScriptedGateway, reason_of
+from tests.contract.wire.front_door import LAUNCH, assert_problem
+from tests.contract.wire.scripted_gateway import GATEWAY, ScriptedGateway
+from tests.contract.wire.test_sessions_api import reason_of
 from tests.redis_fixture import RedisServer
 
 pytestmark = pytest.mark.asyncio

@@ -10,13 +10,8 @@ import pytest
 
 from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.session.v1 import session_pb2 as pb
-from tests.contract.wire.test_sessions_api import (
-    GATEWAY,
-    Desk,
-    ScriptedGateway,
-    desk,
-    reason_of,
-)
+from tests.contract.wire.scripted_gateway import GATEWAY, ScriptedGateway
+from tests.contract.wire.test_sessions_api import Desk, desk, reason_of
 from tests.eventually import eventually
 from tests.fakes.sessions import ANSWER, OFFER
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from chassis.errors import Unavailable
 from chassis.redis_client import RedisUnavailable
 from signalling.api_keys import ApiKeys
 from signalling.batch_rest_api import BatchAnswer
-from tests.contract.wire.front_door import LAUNCH, Door, make_door
+from tests.contract.wire.front_door import LAUNCH, Door, assert_problem, make_door
 from tests.fakes.front_door import SANDBOX, UPLOAD_TOKEN
 from tests.fakes.sessions import OFFER
 
@@ -24,17 +22,6 @@ ONE_MIB = 1024 * 1024
 @pytest.fixture
 def door(tmp_path: Path) -> Door:
     return make_door(tmp_path)
-
-
-def assert_problem(response: httpx2.Response, status: int, reason: str) -> None:
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    problem = response.json()
-    assert problem["reason"] == reason
-    assert problem["status"] == status
-    assert problem["type"] == f"urn:fairlead:problem:{reason}"
-    assert problem["detail"]
-    assert {"title", "remedy", "trace_id"} <= problem.keys()
 
 
 async def test_a_launch_is_accepted_and_found_again(door: Door) -> None:
@@ -377,37 +364,3 @@ async def test_spans_link_to_the_callers_trace_and_stay_out_of_it(door: Door) ->
     assert [f"{link.context.trace_id:032x}" for link in first.links] == [trace_id]
     assert dict(first.attributes or {})["http.response.status_code"] == 404
     assert second.name == "rest.GET unmatched"
-
-
-async def test_a_key_makes_any_mutation_happen_once(door: Door) -> None:
-    async with door.client() as client, door.client(door.other_key) as stranger:
-        body = {"arguments": ["sleep", "9"]}
-        made = await client.post(f"/v1/sandboxes/{SANDBOX}/executions", json=body)
-        path = made.headers["location"] + "/signal"
-        key = {"Idempotency-Key": "once"}
-        answers = await asyncio.gather(
-            *(client.post(path, json={"signal": 15}, headers=key) for _ in range(3))
-        )
-        assert [answer.status_code for answer in answers] == [200] * 3
-        assert len({answer.text for answer in answers}) == 1
-        assert door.executions.signals == [15]
-        refused = await client.post(path, json={"signal": 9}, headers=key)
-        assert_problem(refused, 409, "idempotency_conflict")
-        refused = await stranger.post(path, json={"signal": 15}, headers=key)
-        assert_problem(refused, 404, "execution_not_found")
-        await client.post(path, json={"signal": 15}, headers={"Idempotency-Key": "twice"})
-        assert door.executions.signals == [15, 15]
-        for bad in ("", "x" * 256):
-            refused = await client.post(path, json={"signal": 1}, headers={"Idempotency-Key": bad})
-            assert_problem(refused, 400, "idempotency_key_invalid")
-
-
-async def test_a_failed_mutation_may_be_tried_again_with_its_key(door: Door) -> None:
-    key = {"Idempotency-Key": "again"}
-    async with door.client() as client:
-        made = await client.post("/v1/launches", json=LAUNCH)
-        path = made.headers["location"] + "/renew"
-        door.launches.raising = RedisUnavailable()
-        assert_problem(await client.post(path, headers=key), 503, "redis_unavailable")
-        door.launches.raising = None
-        assert (await client.post(path, headers=key)).status_code == 200

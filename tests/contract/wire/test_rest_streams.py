@@ -14,8 +14,7 @@ from chassis.errors import Unavailable
 from signalling.execution import OutputGap
 from signalling.executions_rest_api import OutputLine
 from signalling.rest_bodies import EventAnswer
-from tests.contract.wire.front_door import LAUNCH, Door, make_door
-from tests.contract.wire.test_rest_requests import assert_problem
+from tests.contract.wire.front_door import LAUNCH, Door, assert_problem, make_door
 from tests.eventually import eventually
 from tests.fakes.front_door import SANDBOX
 

@@ -17,9 +17,10 @@ from wsproto.events import AcceptConnection
 
 from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.session.v1 import session_pb2 as pb
+from tests.contract.wire.front_door import assert_problem
+from tests.contract.wire.scripted_gateway import ScriptedGateway
 from tests.contract.wire.session_replica import Replica, open_replica
-from tests.contract.wire.test_rest_requests import assert_problem
-from tests.contract.wire.test_sessions_api import ScriptedGateway, reason_of
+from tests.contract.wire.test_sessions_api import reason_of
 from tests.contract.wire.test_terminal_socket import Served, connected
 from tests.eventually import eventually
 from tests.fakes.sessions import (

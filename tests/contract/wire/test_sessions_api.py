@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +19,18 @@ from chassis.errors import FairleadError
 from chassis.rpc_channel import open_channel
 from chassis.rpc_errors import to_error
 from chassis.rpc_server import serve_grpc
-from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.gateway.v1 import gateway_pb2_grpc as gateway_rpc
 from fairlead.session.v1 import session_pb2 as pb
 from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.api_keys import ApiKeys
 from signalling.auth_grpc_api import KeyCheck
-from signalling.broker import SessionTimings
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
 from signalling.session_book import SessionBook
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
+from signalling.session_timings import SessionTimings
 from signalling.session_wiring import SessionHalf
 from signalling.switchboard import Switchboard
+from tests.contract.wire.scripted_gateway import GATEWAY, ScriptedGateway
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
@@ -47,66 +47,8 @@ from tests.fakes.sessions import (
 
 pytestmark = pytest.mark.asyncio
 
-GATEWAY = "gtw_" + "a" * 26
 SECRET = "stack-secret"
 HELD = held_launch()
-Stream = grpc.aio.StreamStreamCall[gateway.SynchronizeRequest, gateway.SynchronizeResponse]
-
-
-class ScriptedGateway:
-    """A gateway that says what a test tells it to."""
-
-    def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-
-    async def say(self, request: gateway.SynchronizeRequest) -> None:
-        await self.stream.write(request)
-
-    async def next(self) -> gateway.SynchronizeResponse:
-        response = await asyncio.wait_for(self.stream.read(), 60)
-        assert isinstance(response, gateway.SynchronizeResponse), "the stream has ended"
-        return response
-
-    async def hello(
-        self,
-        *held: str,
-        capacity: int = 0,
-        can_trickle: bool = False,
-        ended: Sequence[gateway.SessionChanged] = (),
-    ) -> gateway.Welcome:
-        hello = gateway.Hello(
-            gateway_id=GATEWAY,
-            session_ids=held,
-            capacity=capacity,
-            workers_address=MEETING.address,
-            can_trickle=can_trickle,
-            ended=ended,
-        )
-        await self.say(gateway.SynchronizeRequest(hello=hello))
-        return (await self.next()).welcome
-
-    async def answer(self, session_id: str) -> None:
-        answered = gateway.SessionAnswered(session_id=session_id, answer=ANSWER)
-        await self.say(gateway.SynchronizeRequest(answered=answered))
-
-    async def change(self, session_id: str, *, connected: bool, reason: str = "") -> None:
-        changed = gateway.SessionChanged(
-            session_id=session_id, connected=connected, close_reason=reason
-        )
-        await self.say(gateway.SynchronizeRequest(changed=changed))
-
-    async def port(self, session_id: str, number: int, port: int = 8080) -> gateway.PortGranted:
-        wanted = gateway.PortWanted(
-            request_id=number,
-            session_id=session_id,
-            port=port,
-            traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
-            ticket=MEETING.ticket,
-        )
-        await self.say(gateway.SynchronizeRequest(port_wanted=wanted))
-        granted = (await self.next()).port_granted
-        assert granted.request_id == number
-        return granted
 
 
 @dataclass(frozen=True, kw_only=True)

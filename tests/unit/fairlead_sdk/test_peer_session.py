@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,8 +14,7 @@ from fairlead_sdk.errors import (
     NotFound,
     Unavailable,
 )
-from fairlead_sdk.forwarding import Forwarder, open_session
-from fairlead_sdk.peer_session import AsyncSession
+from fairlead_sdk.forwarding import Forwarder
 from fairlead_sdk.session_errors import RestartFailed, SessionEnded
 from fairlead_sdk.session_records import (
     AnswerCame,
@@ -26,66 +23,9 @@ from fairlead_sdk.session_records import (
     SessionClosed,
     SessionServer,
 )
-from fairlead_tunnel.peer_connection import PeerState
-from tests.fakes.peer_core import PeerConnectionFake, PeerCoreFake
 from tests.fakes.session_mesh import ID, SessionMesh
 from tests.fakes.virtual_time import run, settle
-
-
-def away() -> FairleadError:
-    return Unavailable("Away.", reason="unavailable")
-
-
-def refusal(reason: str) -> FairleadError:
-    return FairleadError("No.", reason=reason)
-
-
-class Room:
-    """A session, its mesh, and the client's core."""
-
-    def __init__(self, mesh: SessionMesh, core: PeerCoreFake, session: AsyncSession) -> None:
-        self.mesh = mesh
-        self.core = core
-        self.session = session
-
-    @property
-    def near(self) -> PeerConnectionFake:
-        return self.core.made[-1]
-
-
-@asynccontextmanager
-async def room(
-    mesh: SessionMesh | None = None, *, mode: str = "", ice_policy: str = "all"
-) -> AsyncIterator[Room]:
-    mesh = mesh or SessionMesh()
-    core = PeerCoreFake(network=mesh.network)
-    before = asyncio.all_tasks()
-    try:
-        async with open_session(
-            mesh, "lch_a", core=core, mode=mode, ice_policy=ice_policy
-        ) as session:
-            await settle()
-            yield Room(mesh, core, session)
-    finally:
-        others = asyncio.all_tasks() - before
-        assert not others, others
-        assert all(made.closes == 1 for made in core.made)
-
-
-def failure(mesh: SessionMesh, *, seconds: float | None = None, **options: str) -> str:
-    """Return the reason with which opening fails, and check how long it took."""
-
-    async def scenario() -> str:
-        started = asyncio.get_running_loop().time()
-        with pytest.raises(FairleadError) as caught:
-            async with room(mesh, **options):
-                pytest.fail("a session was opened")
-        if seconds is not None:
-            taken = asyncio.get_running_loop().time() - started
-            assert seconds <= taken < seconds + 1
-        return caught.value.reason
-
-    return run(scenario())
+from tests.unit.fairlead_sdk.peer_room import away, failure, refusal, room
 
 
 def test_it_connects_with_one_batch_and_the_end_of_candidates() -> None:
@@ -299,74 +239,6 @@ def test_a_session_that_the_mesh_closes_says_why() -> None:
             assert it.session.closed == closed
             with pytest.raises(RestartFailed):
                 await it.session.restart()
-
-    run(scenario())
-
-
-def test_a_lost_path_is_restarted_until_it_is_back() -> None:
-    async def scenario() -> None:
-        async with room() as it:
-            it.mesh.network.is_blocked = True
-            it.near.lose_path()
-            await asyncio.sleep(40)
-            assert not it.session.is_connected
-            assert it.session.round == 4
-            it.mesh.network.is_blocked = False
-            await asyncio.sleep(10)
-            assert it.session.is_connected
-            rounds = it.session.round
-            await asyncio.sleep(3600)
-            assert it.session.round == rounds
-            assert not it.session.is_lost
-
-    run(scenario())
-
-
-def test_a_path_that_does_not_come_back_is_given_up_after_a_minute() -> None:
-    async def scenario() -> None:
-        async with room() as it:
-            it.mesh.network.is_blocked = True
-            started = asyncio.get_running_loop().time()
-            it.near.lose_path()
-            await it.session.wait_lost()
-            assert 60 <= asyncio.get_running_loop().time() - started < 61
-
-    run(scenario())
-
-
-def test_a_lost_path_waits_for_a_mesh_that_is_away() -> None:
-    async def scenario() -> None:
-        async with room() as it:
-            it.mesh.failures["restart_session"] = [away() for _ in range(4)]
-            it.near.lose_path()
-            await asyncio.sleep(20)
-            assert it.session.is_connected
-            assert it.session.round == 2
-
-    run(scenario())
-
-
-def test_without_restarts_a_silent_path_may_still_come_back() -> None:
-    async def scenario() -> None:
-        async with room(mode="complete") as it:
-            it.near.lose_path()
-            await asyncio.sleep(20)
-            assert it.mesh.calls.count("restart_session") == 0
-            it.near._tell_state(PeerState.CONNECTED)
-            await asyncio.sleep(3600)
-            assert it.session.is_connected
-
-    run(scenario())
-
-
-def test_a_restart_that_the_caller_limits_fails_in_time_and_leaves_the_path() -> None:
-    async def scenario() -> None:
-        async with room() as it:
-            it.mesh.hangs.add("restart_session")
-            with pytest.raises(RestartFailed) as caught:
-                await it.session.restart(5)
-            assert caught.value.fields["cause"] == "timeout"
-            assert it.session.is_connected
 
     run(scenario())
 
