@@ -1,7 +1,7 @@
 //! The data channels of one connection: what waits to be sent on each, outside of str0m.
 //!
-//! str0m's own buffer is shared by all channels and slow when it is large, so it stays at its
-//! 128 KiB, and each channel has a queue of its own here, of which one message at a time goes in.
+//! str0m's own buffer is shared by all channels, so it holds no more than 128 KiB that are not sent,
+//! and each channel has a queue of its own here, of which one message at a time goes in.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
