@@ -166,7 +166,9 @@ impl Connection {
             if has_socket && !self.gathering.is_stale(address, &self.sockets) {
                 continue;
             }
-            let token = outside.tokens.assign(self.id, self.sockets.len());
+            let idle = self.gathering.take_idle(address, &self.sockets);
+            let index = idle.unwrap_or(self.sockets.len());
+            let token = outside.tokens.assign(self.id, index);
             // An address that cannot be bound, such as ::1 without IPv6, is left out.
             let Ok(socket) = Socket::bind(address, outside.registry, token) else {
                 continue;
@@ -177,7 +179,10 @@ impl Connection {
             {
                 self.add_own_candidate(candidate);
             }
-            self.sockets.push(socket);
+            match idle {
+                Some(index) => self.sockets[index] = socket,
+                None => self.sockets.push(socket),
+            }
         }
         self.negotiation.has_gathered = false;
         for line in self.negotiation.own_candidates() {

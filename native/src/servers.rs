@@ -57,6 +57,20 @@ impl Gathering {
                 .all(|index| self.was_asked(index))
     }
 
+    /// Give up a socket that was bound to ask servers, which gave nothing, and return its index.
+    pub fn take_idle(&mut self, address: IpAddr, sockets: &[Socket]) -> Option<usize> {
+        let of_address = (0..sockets.len()).filter(|&i| sockets[i].address.ip() == address);
+        let idle = of_address.skip(1).find(|&index| {
+            let mut asked = self.asked.iter().filter(|asked| asked.socket == index);
+            !asked.any(|asked| {
+                let mut turn = self.servers.turn.iter();
+                asked.gatherer.has_relay() || turn.any(|each| asked.gatherer.is_relaying(each))
+            })
+        })?;
+        self.asked.retain(|asked| asked.socket != idle);
+        Some(idle)
+    }
+
     fn was_asked(&self, index: usize) -> bool {
         self.asked.iter().any(|asked| asked.socket == index)
     }
@@ -70,7 +84,7 @@ impl Gathering {
                 .iter()
                 .filter(|asked| sockets[asked.socket].address.ip() == address);
             server.address.is_ipv4() == address.is_ipv4()
-                && !here.any(|asked| asked.gatherer.is_relaying(server.address))
+                && !here.any(|asked| asked.gatherer.is_relaying(server))
         });
         turn
     }

@@ -70,6 +70,7 @@ class AsyncSession:
         self.core_name = core_name
         self._api = api
         self._has_relay = opened.has_relay
+        self._is_renewing = False
         self._connection = connection
         self._pace = pace
         self._sleep = sleep
@@ -230,13 +231,11 @@ class AsyncSession:
 
     async def _take_step(self, step: Step) -> None:
         match step:
+            case MakeOffer(1):
+                self._machine.offer_made(1, await self._connection.offer())
             case MakeOffer(number):
-                if number == 1:
-                    offer = await self._connection.offer()
-                else:
-                    await self._renew_servers()
-                    offer = await self._connection.restart()
-                self._machine.offer_made(number, offer)
+                await self._renew_servers()
+                self._machine.offer_made(number, await self._connection.restart())
             case TakeAnswer(_, answer):
                 await self._connection.accept(answer)
             case TakeCandidates(_, candidates, ended):
@@ -251,6 +250,7 @@ class AsyncSession:
         """
         if not self._has_relay:
             return
+        self._is_renewing = True
         try:
             async with asyncio.timeout(self._pace.fresh):
                 servers = await self._api.fresh_servers(self.session_id)
@@ -258,6 +258,8 @@ class AsyncSession:
             log.info("servers not renewed", extra={"cause": type(error).__name__})
         else:
             self._connection.use_servers(servers_of(servers))
+        finally:
+            self._is_renewing = False
 
     async def _mend(self) -> None:
         """Restart a path that is lost, again and again, until it is back or given up."""
@@ -293,6 +295,8 @@ class AsyncSession:
 
     def _take(self, event: PeerEvent) -> None:
         match event:
+            case CandidateFound() | GatheringDone() if self._is_renewing:
+                pass  # of the round before
             case CandidateFound(candidate):
                 self._machine.candidate_found(candidate)
             case GatheringDone():

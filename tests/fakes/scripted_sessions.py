@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from chassis.ids import random_id
@@ -37,6 +37,7 @@ class ScriptedSessions:
 
     def __init__(self, signalling: ScriptedSignalling) -> None:
         self.signalling = signalling
+        self.servers: Callable[[], tuple[SessionServer, ...]] = tuple
         self.calls: list[str] = []
         self.modes: dict[str, str] = {}
         self.batches: list[tuple[str, ...]] = []
@@ -53,26 +54,34 @@ class ScriptedSessions:
             raise FairleadError("The gateway cannot.", reason="mode_unsupported")
         session_id = random_id("ses")
         self.modes[session_id] = mode
-        return OpenedSession(SessionRecord(session_id=session_id, mode=mode))
+        return OpenedSession(SessionRecord(session_id=session_id, mode=mode), self.servers())
 
     async def send_offer(self, session_id: str, offer: str) -> OfferReply:
         self._call("send_offer")
         trickles = self.modes.get(session_id) == "trickle"
         if session_id not in self.signalling.wanted:
-            self.signalling.want(session_id, offer, trickles=trickles)
+            self.signalling.want(
+                session_id, offer, trickles=trickles, ice_servers=self._ice_servers()
+            )
         return await self._answered("send_offer", session_id, 1)
 
     async def restart_session(self, session_id: str, offer: str) -> OfferReply:
         self._call("restart_session")
         wanted = self.signalling.wanted[session_id]
         if wanted.offer != offer:
-            self.signalling.want(session_id, offer, of_round=wanted.round + 1, trickles=True)
+            self.signalling.want(
+                session_id,
+                offer,
+                of_round=wanted.round + 1,
+                trickles=True,
+                ice_servers=self._ice_servers(),
+            )
         number = self.signalling.wanted[session_id].round
         return await self._answered("restart_session", session_id, number)
 
     async def fresh_servers(self, session_id: str) -> tuple[SessionServer, ...]:
         self._call("fresh_servers")
-        return ()
+        return self.servers()
 
     async def add_candidates(
         self, session_id: str, of_round: int, candidates: tuple[str, ...], *, ended: bool
@@ -167,6 +176,12 @@ class ScriptedSessions:
             refusal = answered.refusal
             raise FairleadError(refusal.message, reason=refusal.reason)
         return OfferReply(answered.answer, number)
+
+    def _ice_servers(self) -> list[pb.IceServer]:
+        return [
+            pb.IceServer(urls=each.urls, username=each.username, credential=each.credential)
+            for each in self.servers()
+        ]
 
     def _call(self, name: str) -> None:
         self.calls.append(name)

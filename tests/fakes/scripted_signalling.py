@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -122,7 +122,13 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         self._orders.put_nowait(pb.SynchronizeResponse(unwanted=unwanted))
 
     def want(
-        self, session_id: str, offer: str, *, of_round: int = 1, trickles: bool = False
+        self,
+        session_id: str,
+        offer: str,
+        *,
+        of_round: int = 1,
+        trickles: bool = False,
+        ice_servers: Sequence[pb.IceServer] = (),
     ) -> None:
         """Want a round of a session, and say so when a gateway is there."""
         wanted = pb.SessionWanted(
@@ -131,6 +137,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
             traceparent=self.traceparent,
             round=of_round,
             trickles=trickles,
+            ice_servers=ice_servers,
         )
         wanted.expires_at.FromDatetime(datetime.now(UTC) + self.expiry)
         self.wanted[session_id] = wanted

@@ -198,6 +198,7 @@ class NativeConnection:
         self._trickles = plan.trickles
         self._plan = plan
         self._servers = plan.usable_servers
+        self._is_resolving = False
         self._release = release
         self._take: Callable[[PeerEvent], None] | None = None
         self._told: PeerState | None = None
@@ -284,7 +285,11 @@ class NativeConnection:
         if not self._servers:
             return
         servers, self._servers = self._servers, ()
-        found = await resolved(servers)
+        self._is_resolving = True  # what is told meanwhile is of the round before
+        try:
+            found = await resolved(servers)
+        finally:
+            self._is_resolving = False
         make_stun, make_turn = self._library.StunServer, self._library.TurnServer
         self._link.use_servers(
             stun=[make_stun(each.host, each.port) for each in found if not each.is_relay],
@@ -296,11 +301,11 @@ class NativeConnection:
         )
 
     def _take_candidate(self, candidate: str) -> None:
-        if self._trickles:
+        if self._trickles and not self._is_resolving:
             self._tell(CandidateFound(candidate))
 
     def _take_gathered(self) -> None:
-        if self._trickles:
+        if self._trickles and not self._is_resolving:
             self._tell(GatheringDone())
 
     def _take_channel(self, channel: NativeChannel) -> None:

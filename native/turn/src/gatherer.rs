@@ -106,10 +106,19 @@ impl Gatherer {
         was_ours
     }
 
-    /// Say whether `server` relays for this socket, or is being asked to.
-    pub fn is_relaying(&self, server: SocketAddr) -> bool {
+    /// Say whether `server` relays for this socket, or is being asked to by this name.
+    pub fn is_relaying(&self, server: &TurnServer) -> bool {
         let mut relays = self.relays.iter().map(|(relay, _)| relay);
-        relays.any(|relay| relay.server() == server && !relay.is_over())
+        relays.any(|relay| {
+            let is_asked = !relay.is_over() && relay.is_of(&server.username);
+            relay.server() == server.address && (is_asked || relay.relayed().is_some())
+        })
+    }
+
+    /// Say whether any server relays for this socket.
+    pub fn has_relay(&self) -> bool {
+        let mut relays = self.relays.iter();
+        relays.any(|(relay, _)| relay.relayed().is_some())
     }
 
     /// Send a datagram from a relayed candidate; say whether `relayed` is one.

@@ -55,6 +55,7 @@ pub enum RelayEvent {
 #[derive(Debug)]
 pub struct Relay {
     client: TurnClient,
+    username: String,
     clock: Clock,
     relayed: Option<SocketAddr>,
     error: Option<u16>,
@@ -90,6 +91,7 @@ impl Relay {
         };
         let mut relay = Relay {
             client,
+            username: server.username.clone(),
             clock: Clock::new(now),
             relayed: None,
             error: None,
@@ -115,6 +117,11 @@ impl Relay {
     /// Return the server.
     pub fn server(&self) -> SocketAddr {
         self.client.remote_addr()
+    }
+
+    /// Say whether it was asked for with this name.
+    pub fn is_of(&self, username: &str) -> bool {
+        self.username == username
     }
 
     /// Return where the server relays, while it does.

@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import cast
 
+import psutil
 import pytest
 
 import tests.contract.native.presence  # noqa: F401
@@ -166,6 +167,26 @@ async def test_servers_that_are_given_anew_are_asked_at_a_restart(
         found.append([line.split()[4:6] for line in candidates(near)][-1])
     assert found[0] == found[1], "a relay that works stays"
     assert near.state is State.CONNECTED
+
+
+async def test_restarts_without_a_relay_keep_no_socket_each(
+    make_engine: MakeEngine, coturn: Coturn
+) -> None:
+    near, far = make_engine().connect(), make_engine().connect()
+    near.use_servers(turn=[wrong_server(coturn)])
+    await exchange(near, far, 256 * 1024)
+    sockets: list[int] = []
+    for number in range(4):
+        near.use_servers(turn=[TurnServer("127.0.0.1", coturn.port, f"9999999999:{number}", "no")])
+        assert near.accept_answer(far.answer(near.restart()))
+        await near.wait_gathered()
+        sockets.append(len(psutil.Process().net_connections("udp")))
+    assert sockets == sockets[:1] * 4
+    near.use_servers(turn=[turn_server(coturn)])
+    assert near.accept_answer(far.answer(near.restart()))
+    await near.wait_gathered()
+    assert types(near) == ["host", "relay"]
+    assert len(psutil.Process().net_connections("udp")) == sockets[0]
 
 
 class MappingServer(asyncio.DatagramProtocol):

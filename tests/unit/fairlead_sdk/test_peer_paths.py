@@ -7,7 +7,9 @@ import asyncio
 import pytest
 
 from fairlead_sdk.session_errors import RestartFailed
+from fairlead_sdk.session_records import SessionServer
 from fairlead_tunnel.peer_connection import PeerState
+from tests.fakes.session_mesh import SessionMesh
 from tests.fakes.virtual_time import run
 from tests.unit.fairlead_sdk.peer_room import away, room
 
@@ -76,5 +78,26 @@ def test_a_restart_that_the_caller_limits_fails_in_time_and_leaves_the_path() ->
                 await it.session.restart(5)
             assert caught.value.fields["cause"] == "timeout"
             assert it.session.is_connected
+
+    run(scenario())
+
+
+def test_what_is_gathered_while_servers_are_asked_for_is_of_the_round_before() -> None:
+    async def scenario() -> None:
+        mesh = SessionMesh()
+        mesh.servers = (SessionServer(("turn:turn.test:3478",), "name", "secret"),)
+        async with room(mesh) as it:
+            mesh.hangs.add("fresh_servers")
+            mesh.network.is_blocked = True
+            restarting = asyncio.ensure_future(it.session.restart())
+            await asyncio.sleep(1)
+            it.near.found("candidate:late")
+            it.near.gathered()
+            await asyncio.sleep(10)
+            given = [each for number, batch, _ in mesh.batches if number == 2 for each in batch]
+            assert len(given) == 2
+            assert "candidate:late" not in given
+            mesh.network.is_blocked = False
+            restarting.cancel()
 
     run(scenario())
