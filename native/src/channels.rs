@@ -4,12 +4,14 @@
 //! and each channel has a queue of its own here, of which one message at a time goes in.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 use str0m::Rtc;
 use str0m::channel::{ChannelConfig, ChannelId, Reliability};
 
+use crate::connection::Connection;
 use crate::engine::{Command, Mailbox};
 use crate::events::{Event, PeerChannel};
 
@@ -17,6 +19,8 @@ use crate::events::{Event, PeerChannel};
 pub const LONGEST: usize = 65536;
 /// Bytes that a channel has queued at or below which it says that there is room.
 pub const LOW_WATER: usize = 128 * 1024;
+/// Most bytes of a message that leaves on the thread that sends it: more is better done beside it.
+const MOST_DIRECT: usize = 1024;
 /// The stream of the channel that puts the data section into an offer; it carries nothing.
 const KEEPER_STREAM: u16 = 65534;
 
@@ -41,6 +45,9 @@ impl Content {
     }
 }
 
+/// A connection, of which the I/O thread takes turns and others take what does not wait for it.
+pub type Home = Weak<Mutex<Connection>>;
+
 /// The end of a channel at which another thread puts messages in.
 #[derive(Clone)]
 pub struct Outlet {
@@ -48,12 +55,26 @@ pub struct Outlet {
     pub channel: u32,
     pub queued: Arc<AtomicUsize>,
     pub mailbox: Mailbox,
+    home: Home,
 }
 
 impl Outlet {
-    /// Queue a message.
+    /// Queue a message; a short one leaves at once, on this thread, where nothing else is under way.
     pub fn send(&self, content: Content) {
-        self.queued.fetch_add(content.size(), Ordering::AcqRel);
+        let size = content.size();
+        let is_first = self.queued.fetch_add(size, Ordering::AcqRel) == 0;
+        if is_first
+            && size <= MOST_DIRECT
+            && let Some(home) = self.home.upgrade()
+            && let Ok(mut connection) = home.try_lock()
+            && connection.is_idle()
+        {
+            connection.channels.queue(self.channel, content);
+            if connection.advance(Instant::now()) {
+                self.mailbox.send(Command::Resume(self.connection));
+            }
+            return;
+        }
         self.mailbox
             .send(Command::Send(self.connection, self.channel, content));
     }
@@ -77,6 +98,7 @@ struct Channel {
 pub struct Channels {
     connection: u32,
     mailbox: Mailbox,
+    home: Home,
     next: u32,
     entries: HashMap<u32, Channel>,
     numbers: HashMap<ChannelId, u32>,
@@ -87,16 +109,22 @@ pub struct Channels {
 
 impl Channels {
     /// Make it with no channel.
-    pub fn new(connection: u32, mailbox: Mailbox, unread: Arc<AtomicUsize>) -> Self {
+    pub fn new(connection: u32, mailbox: Mailbox, home: Home, unread: Arc<AtomicUsize>) -> Self {
         Channels {
             connection,
             mailbox,
+            home,
             next: 0,
             entries: HashMap::new(),
             numbers: HashMap::new(),
             turns: VecDeque::new(),
             unread,
         }
+    }
+
+    /// Say whether no channel has anything to send or to end.
+    pub fn are_idle(&self) -> bool {
+        self.turns.is_empty()
     }
 
     /// Return the configuration of the channel that stands for the data section in an offer.
@@ -138,6 +166,7 @@ impl Channels {
             channel: number,
             queued,
             mailbox: self.mailbox.clone(),
+            home: self.home.clone(),
         }
     }
 

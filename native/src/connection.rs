@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use str0m::net::{Protocol, Receive};
 use str0m::{Event as Happening, IceConnectionState, Input, Output, Rtc, RtcError};
 
-use crate::channels::Channels;
+use crate::channels::{Channels, Home};
 use crate::engine::Mailbox;
 use crate::events::{Event, MOST_UNREAD, Reason, State};
 use crate::negotiation::Negotiation;
@@ -17,6 +17,8 @@ use crate::sockets::{Scratch, Socket};
 
 /// System calls that receive in one turn, so that one connection does not starve the others.
 const RECEIVES_PER_TURN: usize = 4;
+/// How long a socket whose buffer is full is left alone.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A connection, on the I/O thread.
 pub struct Connection {
@@ -52,6 +54,7 @@ impl Connection {
     pub fn new(
         id: u32,
         mailbox: Mailbox,
+        home: Home,
         silence: Duration,
         is_relay_only: bool,
         now: Instant,
@@ -64,7 +67,7 @@ impl Connection {
             id,
             rtc: config.build(now),
             sockets: Vec::new(),
-            channels: Channels::new(id, mailbox, unread.clone()),
+            channels: Channels::new(id, mailbox, home, unread.clone()),
             negotiation: Negotiation::default(),
             gathering: Gathering::default(),
             is_relay_only,
@@ -89,8 +92,10 @@ impl Connection {
 
     /// Return when its next turn is due at the latest.
     pub fn deadline(&self) -> Instant {
-        let gathering = self.gathering.deadline(Instant::now());
-        [self.silence_ends(), gathering]
+        let now = Instant::now();
+        let is_full = self.sockets.iter().any(Socket::is_full);
+        let again = is_full.then_some(now + FULL_PAUSE);
+        [self.silence_ends(), self.gathering.deadline(now), again]
             .into_iter()
             .flatten()
             .fold(self.due, Instant::min)
@@ -108,6 +113,24 @@ impl Connection {
         let received = self.receive(now, scratch);
         self.advance_gathering(now);
         let result = received.and_then(|()| self.drive(now));
+        self.settle(result, now);
+        self.is_reading() && self.sockets.iter().any(|socket| socket.is_readable)
+    }
+
+    /// Say whether a message that is sent now would be the only thing that is done.
+    pub fn is_idle(&self) -> bool {
+        self.scheduled.is_some() && !self.is_over && self.channels.are_idle()
+    }
+
+    /// Do what is due, but receive; say whether the I/O thread has to look at it.
+    pub fn advance(&mut self, now: Instant) -> bool {
+        let result = self.drive(now);
+        self.settle(result, now);
+        let is_sooner = self.scheduled.is_none_or(|due| self.deadline() < due);
+        is_sooner || self.is_over || !self.events.is_empty()
+    }
+
+    fn settle(&mut self, result: Result<(), RtcError>, now: Instant) {
         for socket in &mut self.sockets {
             socket.flush();
         }
@@ -118,7 +141,6 @@ impl Connection {
         } else {
             self.watch(now);
         }
-        self.is_reading() && self.sockets.iter().any(|socket| socket.is_readable)
     }
 
     /// Say goodbye to the peer and end.

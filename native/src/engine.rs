@@ -24,7 +24,7 @@ pub type Step = Box<dyn FnOnce(Option<&mut Connection>, &mut Outside<'_>) + Send
 /// What other threads ask of the I/O thread.
 pub enum Command {
     /// Drive a connection from now on.
-    Add(Box<Connection>),
+    Add(u32, Arc<Mutex<Connection>>),
     /// Take a step with a connection, or without when it is over.
     Step(u32, Step),
     /// Queue a message on a channel.
@@ -148,7 +148,7 @@ struct Driver {
     is_awake: Arc<AtomicBool>,
     events: Arc<Events>,
     addresses: Option<Vec<IpAddr>>,
-    connections: HashMap<u32, Connection>,
+    connections: HashMap<u32, Arc<Mutex<Connection>>>,
     tokens: Tokens,
     deadlines: BTreeSet<(Instant, u32)>,
     /// Connections that have something to do now.
@@ -167,9 +167,9 @@ impl Driver {
             }
             for event in &polled {
                 if let Some(&(id, index)) = self.tokens.owners.get(&event.token().0)
-                    && let Some(connection) = self.connections.get_mut(&id)
+                    && let Some(connection) = self.connections.get(&id)
                 {
-                    connection.socket_is_ready(index, event.is_readable());
+                    locked(connection).socket_is_ready(index, event.is_readable());
                     self.ready.insert(id);
                 }
             }
@@ -207,9 +207,8 @@ impl Driver {
     fn take_commands(&mut self) -> bool {
         loop {
             let id = match self.commands.try_recv() {
-                Ok(Command::Add(connection)) => {
-                    let id = connection.id;
-                    self.connections.insert(id, *connection);
+                Ok(Command::Add(id, connection)) => {
+                    self.connections.insert(id, connection);
                     id
                 }
                 Ok(Command::Step(id, step)) => {
@@ -218,18 +217,19 @@ impl Driver {
                         tokens: &mut self.tokens,
                         addresses: self.addresses.as_deref(),
                     };
-                    step(self.connections.get_mut(&id), &mut outside);
+                    let mut found = self.connections.get(&id).map(locked);
+                    step(found.as_deref_mut(), &mut outside);
                     id
                 }
                 Ok(Command::Send(id, channel, content)) => {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.channels.queue(channel, content);
+                    if let Some(connection) = self.connections.get(&id) {
+                        locked(connection).channels.queue(channel, content);
                     }
                     id
                 }
                 Ok(Command::CloseChannel(id, channel)) => {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.channels.close(channel);
+                    if let Some(connection) = self.connections.get(&id) {
+                        locked(connection).channels.close(channel);
                     }
                     id
                 }
@@ -246,16 +246,17 @@ impl Driver {
     }
 
     fn turn(&mut self, id: u32, now: Instant, scratch: &mut Scratch) {
-        let Some(connection) = self.connections.get_mut(&id) else {
+        let Some(connection) = self.connections.get(&id).cloned() else {
             return;
         };
+        let mut connection = locked(&connection);
         if let Some(due) = connection.scheduled.take() {
             self.deadlines.remove(&(due, id));
         }
-        let has_more = connection.turn(now, scratch);
+        let has_more = !connection.is_over() && connection.turn(now, scratch);
         self.events.push(id, &mut connection.events);
         if connection.is_over() {
-            self.forget(id);
+            self.forget(id, None);
             return;
         }
         if has_more {
@@ -267,20 +268,25 @@ impl Driver {
     }
 
     fn close(&mut self, id: u32) {
-        if let Some(connection) = self.connections.get_mut(&id) {
+        if let Some(connection) = self.connections.get(&id).cloned() {
+            let mut connection = locked(&connection);
             connection.close();
             self.events.push(id, &mut connection.events);
-            self.forget(id);
+            self.forget(id, connection.scheduled.take());
         }
     }
 
-    fn forget(&mut self, id: u32) {
-        if let Some(connection) = self.connections.remove(&id)
-            && let Some(due) = connection.scheduled
-        {
+    fn forget(&mut self, id: u32, scheduled: Option<Instant>) {
+        self.connections.remove(&id);
+        if let Some(due) = scheduled {
             self.deadlines.remove(&(due, id));
         }
         self.ready.remove(&id);
         self.tokens.forget(id);
     }
+}
+
+/// Wait for another thread that sends a message of the connection.
+fn locked(connection: &Arc<Mutex<Connection>>) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairlead_turn::TurnServer;
@@ -66,9 +66,14 @@ impl Core {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mailbox = self.locked(|engine| engine.mailbox.clone());
         let made = mailbox.clone();
-        let connection =
-            py.detach(|| Connection::new(id, made, self.silence, relay_only, Instant::now()));
-        mailbox.send(Command::Add(Box::new(connection)));
+        let connection = py.detach(|| {
+            Arc::new_cyclic(|home| {
+                let (home, now) = (home.clone(), Instant::now());
+                let connection = Connection::new(id, made, home, self.silence, relay_only, now);
+                Mutex::new(connection)
+            })
+        });
+        mailbox.send(Command::Add(id, connection));
         id
     }
 

@@ -68,7 +68,8 @@ impl Socket {
         // Best effort: the kernel cuts what is more than an administrator allows.
         let _ = state.set_send_buffer_size((&socket).into(), SOCKET_BUFFER);
         let _ = state.set_recv_buffer_size((&socket).into(), SOCKET_BUFFER);
-        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        // Of room for more the kernel tells after every datagram: who waits for it looks again.
+        registry.register(&mut socket, token, Interest::READABLE)?;
         let address = socket.local_addr()?;
         Ok(Socket {
             address,
@@ -94,13 +95,22 @@ impl Socket {
         let mut slices: [IoSliceMut<'_>; RECEIVE_BUFFERS] =
             std::array::from_fn(|_| slices.next().expect("as many buffers"));
         match self.state.recv((&self.socket).into(), &mut slices, metas) {
-            Ok(count) => count,
+            Ok(count) => {
+                // A call that leaves buffers empty has seen that there is nothing more.
+                self.is_readable = count == RECEIVE_BUFFERS;
+                count
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             Err(_) => {
                 self.is_readable = false;
                 0
             }
         }
+    }
+
+    /// Say whether the kernel took less than there is; `flush` tries again.
+    pub fn is_full(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Send a datagram with the next `flush`.

@@ -46,6 +46,33 @@ async def test_what_is_sent_arrives_in_both_directions(make_engine: MakeEngine) 
 
 
 @pytest.mark.asyncio
+async def test_short_messages_keep_their_place_among_long_ones(make_engine: MakeEngine) -> None:
+    """A short one leaves at once where nothing waits, and never before what was sent earlier."""
+    pair = await connected_pair(make_engine(), make_engine())
+    sizes = (64, 1024, 65536, 64, 1025, 1, 65536, 65536, 65536, 16, 16)
+    sent = [bytes([number % 251]) * size for number, size in enumerate(sizes * 40)]
+    for message in sent:
+        pair.near_end.channel.send(message)
+        while pair.near_end.channel.queued > 512 * 1024:
+            pair.near_end.room.clear()
+            await pair.near_end.room.wait()
+    for number, message in enumerate(sent):
+        assert await pair.far_end.messages.get() == message, number
+
+
+@pytest.mark.asyncio
+async def test_a_short_message_that_is_sent_before_the_end_arrives(make_engine: MakeEngine) -> None:
+    for _ in range(20):
+        pair = await connected_pair(make_engine(), make_engine())
+        pair.near_end.channel.send(b"last")
+        pair.near_end.channel.close()
+        assert await pair.far_end.messages.get() == b"last"
+        await pair.far_end.closed.wait()
+        pair.near.close()
+        pair.near_end.channel.send(b"too late")
+
+
+@pytest.mark.asyncio
 async def test_what_is_sent_before_the_channel_is_open_arrives(make_engine: MakeEngine) -> None:
     near, far = make_engine().connect(), make_engine().connect()
     trickle(near, far)
