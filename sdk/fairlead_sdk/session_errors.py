@@ -56,6 +56,17 @@ class SealRejected(FailedPrecondition):
         )
 
 
+class OpenTimeout(DeadlineExceeded):
+    """The mesh did not open a session in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"The mesh did not open a session within {seconds:g} seconds.",
+            reason="open_timeout",
+            remedy="Try again in some seconds; if it stays so, see whether its Redis answers.",
+        )
+
+
 class ConnectTimeout(DeadlineExceeded):
     """The gateway answered, but no path to it was found in time."""
 

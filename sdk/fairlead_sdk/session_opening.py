@@ -12,7 +12,13 @@ from fairlead_sdk.client import make_idempotency_key
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.peer_session import AsyncSession, servers_of
 from fairlead_sdk.session_api import SessionApi
-from fairlead_sdk.session_errors import ConnectTimeout, CoreUnable, is_gone, may_pass
+from fairlead_sdk.session_errors import (
+    ConnectTimeout,
+    CoreUnable,
+    OpenTimeout,
+    is_gone,
+    may_pass,
+)
 from fairlead_sdk.session_records import COMPLETE, TRICKLE, OpenedSession
 from fairlead_sdk.session_talk import Pace, Sleep
 from fairlead_tunnel.peer_connection import (
@@ -56,17 +62,21 @@ class OpenSession:
         """Hold a session that is connected within `seconds`; one whose gateway goes away meanwhile
         is replaced by another one, at another gateway.
 
-        Raises ConnectTimeout, ConnectionFailed, and what `hold` raises or the mesh says.
+        Raises OpenTimeout, ConnectTimeout, ConnectionFailed, and what `hold` raises or the mesh
+        says.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in (*self._pace.pauses, None):
             async with AsyncExitStack() as stack:
                 try:
-                    session = await stack.enter_async_context(
-                        self.hold(launch_id, mode, ice_policy, loading)
-                    )
+                    async with asyncio.timeout_at(deadline):
+                        session = await stack.enter_async_context(
+                            self.hold(launch_id, mode, ice_policy, loading)
+                        )
                     await session.wait_connected(deadline - loop.time())
+                except TimeoutError:
+                    raise OpenTimeout(seconds) from None
                 except ConnectTimeout:
                     raise ConnectTimeout(seconds) from None
                 except FairleadError as error:

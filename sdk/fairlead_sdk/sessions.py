@@ -56,8 +56,8 @@ class AsyncSessions:
         `relay` (TURN servers only) or `direct` (never through one). Without `connect_seconds` it
         is given up after 24 s, through a relay after 60. With `seal_secret`, 32 bytes that the
         gateway has too, descriptions and candidates are sealed, so that signalling can neither read
-        nor change them. Raises WebrtcMissing, ConnectTimeout, ConnectionFailed, SealRejected, and
-        what the front door refuses.
+        nor change them. Raises WebrtcMissing, OpenTimeout, ConnectTimeout, ConnectionFailed,
+        SealRejected, and what the front door refuses.
         """
         from fairlead_sdk.forwarding import open_session
 

@@ -34,6 +34,7 @@ _ASYNC_ONLY = {
     "AsyncSessions": {
         "add_candidates",
         "close_session",
+        "fresh_servers",
         "open_session",
         "restart_session",
         "send_offer",

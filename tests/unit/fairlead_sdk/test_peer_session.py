@@ -145,6 +145,12 @@ def test_a_path_that_does_not_come_up_is_given_up(policy: str, seconds: float) -
     assert mesh.is_closed
 
 
+def test_a_mesh_that_never_opens_a_session_is_given_up_in_the_same_time() -> None:
+    mesh = SessionMesh()
+    mesh.hangs.add("open_session")
+    assert failure(mesh, seconds=24) == "open_timeout"
+
+
 def test_a_watch_that_never_answers_is_given_up_with_the_rest() -> None:
     mesh = SessionMesh()
     mesh.hangs.add("watch_session")
