@@ -101,6 +101,9 @@ def test_a_signalling_that_is_killed_ends_no_session(fresh_stack: RunningStack) 
             session.forward(remote_port=port) as local,
             socket.create_connection((local.host, local.port), timeout=60) as inside,
         ):
+            # The channel stands: one that is being opened waits for signalling, for a while.
+            inside.sendall(b"x")
+            assert inside.recv(1) == b"x"
             os.kill(fresh_stack.pids["signalling"], signal.SIGKILL)
             for _ in range(20):
                 inside.sendall(b"y" * 10_000)
