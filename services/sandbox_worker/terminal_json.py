@@ -28,6 +28,7 @@ Message = str | bytes
 Json = dict[str, object]
 
 _POSITION = struct.Struct(">Q")
+_LARGEST_NUMBER = 2**62
 
 
 def opening_of(message: Message | None) -> TerminalOpening:
@@ -41,6 +42,8 @@ def opening_of(message: Message | None) -> TerminalOpening:
     size = members.get("size")
     if not _is_number(after) or not isinstance(take_over, bool) or not isinstance(owner, str):
         raise TerminalFrameInvalid("A field of `open` has the wrong type.")
+    if not 0 <= after <= _LARGEST_NUMBER or not _is_unicode(owner):
+        raise TerminalFrameInvalid("A field of `open` is out of its range.")
     return TerminalOpening(
         after=after,
         take_over=take_over,
@@ -152,6 +155,11 @@ def _size(members: object) -> TerminalSize:
 def _is_number(value: object) -> TypeGuard[int]:
     """Say whether it is an integer, which JSON's true and false are not."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_unicode(text: str) -> bool:
+    """Say whether it is text: JSON may spell half a surrogate pair, which UTF-8 cannot."""
+    return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _time(at: datetime) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
-from chassis.errors import FairleadError
+from chassis.errors import FairleadError, Internal
 from fairlead_tunnel.conversation import Conversation
 from sandbox_worker.attachments import Typed
 from sandbox_worker.execution_errors import ExecutionNotFound, TerminalFrameInvalid
@@ -14,6 +15,8 @@ from sandbox_worker.executions import Executions
 from sandbox_worker.terminal_json import opening_of, to_messages, to_problem, typed_of
 
 OPEN_SECONDS = 10.0
+
+log = logging.getLogger(__name__)
 
 
 class TerminalTalks:
@@ -37,6 +40,11 @@ class TerminalTalks:
                     await self._converse(talk, tenant, execution_id)
                 except FairleadError as error:
                     await talk.send(to_problem(error))
+                except OSError:
+                    raise
+                except Exception:
+                    log.exception("terminal failed", extra={"execution_id": execution_id})
+                    await talk.send(to_problem(_fault()))
             talk.finish()
             # What comes late is read: a connection that is closed over it is reset, and what was
             # said last may be lost with it.
@@ -67,3 +75,9 @@ async def _typed(talk: Conversation) -> AsyncIterator[Typed]:
         if typed is None:
             return
         yield typed
+
+
+def _fault() -> Internal:
+    return Internal(
+        "Something went wrong here.", reason="internal", remedy="The worker's log has the cause."
+    )
