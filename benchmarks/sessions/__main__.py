@@ -8,7 +8,7 @@ import asyncio
 
 from benchmarks.local_stack import local_stack
 from benchmarks.recording import Recording
-from benchmarks.sessions import channels, front, whole
+from benchmarks.sessions import channels, front, spans, whole
 
 
 async def through_a_stack(recording: Recording) -> None:
@@ -24,6 +24,7 @@ async def through_a_stack(recording: Recording) -> None:
 def main() -> None:
     recording = Recording(name="sessions", runs=whole.SESSIONS)
     asyncio.run(through_a_stack(recording))
+    asyncio.run(spans.sampling_off(recording))
     asyncio.run(channels.in_turns(recording))
     recording.notes.append(
         "the gateway's core is the native one where it is built; the figures of channels are those"
