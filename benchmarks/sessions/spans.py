@@ -104,7 +104,12 @@ async def sampling_off(recording: Recording) -> None:
     """Measure the spans of a negotiation as a share of it, with sampling off."""
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     plain = cast(Sessions, _AtOnce())
-    traced = TracedSessions(sessions=plain, tracer_provider=provider, trace_of=lambda _: "")
+    traced = TracedSessions(
+        sessions=plain,
+        tracer_provider=provider,
+        trace_of=lambda _tenant, _session: "",
+        trace_of_launch=lambda _tenant, _launch: "",
+    )
     without = await _seconds(_negotiation(lambda app: app, plain))
     with_spans = await _seconds(
         _negotiation(lambda app: HttpTracing(app, tracer_provider=provider), traced)

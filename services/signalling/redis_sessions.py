@@ -1,8 +1,9 @@
 """Sessions and gateway registrations in Redis.
 
 `fairlead:session:<id>` is a hash of version and record, with a time to live; sets index the
-sessions that are not closed by gateway and by launch, a sorted one by tenant. A write is one Lua
-script, so that version, record, indexes and the notice to the other replicas go together.
+sessions that are not closed by gateway and by launch. One sorted set more, by tenant, is written
+only when a session begins or ends, and therefore has no time to live. A write is one Lua script, so
+that version, record, indexes and the notice to the other replicas go together.
 """
 
 from __future__ import annotations
@@ -53,9 +54,8 @@ for i = 2, 3 do
 end
 if ARGV[6] == '1' then
   redis.call('ZREM', KEYS[4], ARGV[4])
-else
+elseif not stored[1] then
   redis.call('ZADD', KEYS[4], 0, ARGV[4])
-  redis.call('PEXPIRE', KEYS[4], math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[4])))
 end
 redis.call('PUBLISH', ARGV[7], ARGV[8])
 return 1

@@ -167,6 +167,17 @@ async def test_a_tenants_sessions_are_listed_page_by_page(stores: Stores) -> Non
     assert await stores.sessions.of_tenant("nobody", after="", size=3) == ([], "")
 
 
+async def test_a_list_that_was_lost_with_its_records_is_made_again(redis: Redis) -> None:
+    store = RedisSessions(redis=redis, origin=ORIGIN)
+    await store.save(opened(), ttl_seconds=60)
+    await redis.flushall()
+    offered = opened().with_offer(OFFER, expires_at=START)
+    await store.save(offered, ttl_seconds=60, restore=True)
+    assert await store.of_tenant("default", after="", size=9) == ([offered], "")
+    await store.save(offered.closed(CloseReason.REQUESTED), ttl_seconds=60)
+    assert await redis.exists("fairlead:tenant-sessions:default") == 0
+
+
 async def test_what_expired_without_a_word_leaves_the_list(redis: Redis) -> None:
     store = RedisSessions(redis=redis, origin=ORIGIN)
     for letter in "ab":
@@ -247,7 +258,6 @@ async def test_redis_forgets_after_the_time_to_live(redis: Redis) -> None:
         f"fairlead:session:{session.session_id}",
         f"fairlead:gateway-sessions:{session.gateway_id}",
         f"fairlead:launch-sessions:{session.launch_id}",
-        f"fairlead:tenant-sessions:{session.tenant}",
     ):
         assert 29_000 < await redis.pttl(key) <= 30_000
     await RedisGateways(redis=redis, lease_seconds=15).put(Gateway("gtw_" + "a" * 26, START))

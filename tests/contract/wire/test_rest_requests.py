@@ -9,7 +9,6 @@ import pytest
 
 from chassis.errors import Unavailable
 from chassis.redis_client import RedisUnavailable
-from signalling.api_keys import ApiKeys
 from signalling.batch_rest_api import BatchAnswer
 from tests.contract.wire.front_door import LAUNCH, Door, assert_problem, make_door
 from tests.fakes.front_door import SANDBOX, UPLOAD_TOKEN
@@ -117,25 +116,6 @@ async def test_sessions_hosts_and_gateways(door: Door) -> None:
         assert "address" not in str(hosts)
         gateways = (await client.get("/v1/gateways")).json()["gateways"]
         assert gateways[0]["channels"] == 2
-
-
-async def test_closing_as_an_administrator_needs_the_key_of_one(door: Door, tmp_path: Path) -> None:
-    session = f"/v1/sessions/ses_{'a' * 26}"
-    params = {"as_admin": "true", "message": "Upkeep."}
-    async with door.client() as client:
-        (listed,) = (await client.get("/v1/sessions")).json()["sessions"]
-        assert session.endswith(listed["session_id"])
-        assert_problem(
-            await client.get("/v1/sessions", params={"tenant": "other"}), 403, "admin_required"
-        )
-        refused = await client.delete(session, params=params)
-        assert (refused.status_code, refused.json()["reason"]) == (403, "admin_required")
-        assert (await client.delete(session)).json()["close_reason"] == ""
-    async with door.client(ApiKeys(state=tmp_path).add("operators", is_admin=True)) as client:
-        found = await client.get("/v1/sessions", params={"tenant": "default"})
-        assert len(found.json()["sessions"]) == 1
-        closed = await client.delete(session, params=params)
-        assert (closed.status_code, closed.json()["close_reason"]) == (200, "admin_closed")
 
 
 async def test_an_upload_is_streamed_past_the_limit_of_bodies(door: Door) -> None:
