@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 import redis as blocking_redis
+from hypothesis import settings
 from redis.asyncio import Redis
 
 from chassis.redis_client import open_redis
@@ -16,6 +17,10 @@ from tests.redis_fixture import RedisServer, redis_binary, redis_server
 
 # No test's command leaves an agent behind, unless it tests the agent.
 os.environ["FAIRLEAD_AGENT"] = "0"
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("fairlead", deadline=None)
+settings.load_profile("fairlead")
 
 # Shells ignore these for what runs in the background, and every program that a test starts would.
 for number in (signal.SIGINT, signal.SIGHUP):

@@ -1,0 +1,171 @@
+"""Tunnels: how much they keep, and what no peer may send."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_tunnel.frames import (
+    Accepted,
+    Ack,
+    Alive,
+    Close,
+    Fin,
+    Frame,
+    Open,
+    Reset,
+    Segment,
+    Window,
+    batch_header,
+    encode,
+)
+from fairlead_tunnel.tunnel import (
+    CHANNEL_WINDOW,
+    TUNNEL_WINDOW,
+    Misuse,
+    Side,
+    Tunnel,
+    TunnelFull,
+)
+from fairlead_tunnel.tunnel_events import (
+    ChannelDrained,
+)
+from tests.unit.fairlead_tunnel.tunnel_pair import Pair, Peer, frames_of
+
+
+def test_a_slow_reader_stops_its_own_channel_only() -> None:
+    pair = Pair()
+    pair.gateway.consumes = False
+    slow, quick = pair.client.tunnel.open("slow:1"), pair.client.tunnel.open("quick:1")
+    pair.client.tunnel.write(slow, bytes(CHANNEL_WINDOW))
+    pair.settle()
+    assert len(pair.gateway.received[slow]) == CHANNEL_WINDOW
+    pair.client.tunnel.write(slow, b"more")
+    pair.client.tunnel.write(quick, b"quick")
+    pair.settle()
+    assert pair.gateway.received[quick] == b"quick"
+    assert len(pair.gateway.received[slow]) == CHANNEL_WINDOW
+    pair.gateway.tunnel.consumed(slow, CHANNEL_WINDOW // 4)
+    pair.settle()
+    assert pair.gateway.received[slow][-4:] == b"more"
+
+
+def test_no_more_than_8_mib_of_a_channel_are_kept_even_before_its_open_has_left() -> None:
+    pair = Pair()
+    channel = pair.client.tunnel.open("db:5432", hold_until=1.0)
+    assert pair.client.tunnel.writable(channel) == CHANNEL_WINDOW
+    pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+    assert pair.client.tunnel.writable(channel) == 0
+    with pytest.raises(Misuse):
+        pair.client.tunnel.write(channel, b"x")
+    pair.settle()
+    assert ChannelDrained(channel) in pair.client.events
+    assert pair.client.tunnel.writable(channel) == CHANNEL_WINDOW
+
+
+def test_all_channels_together_have_a_limit() -> None:
+    pair = Pair()
+    pair.gateway.consumes = False
+    channels = [pair.client.tunnel.open(f"db:{port}") for port in range(1, 10)]
+    for channel in channels[:8]:
+        pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+    assert pair.client.tunnel.writable(channels[8]) == 0
+    pair.settle()
+    pair.client.tunnel.write(channels[8], b"waits")
+    pair.settle()
+    assert sum(map(len, pair.gateway.received.values())) == TUNNEL_WINDOW
+    for channel in channels[:2]:
+        pair.gateway.tunnel.consumed(channel, CHANNEL_WINDOW)
+    pair.settle()
+    assert pair.gateway.received[channels[8]] == b"waits"
+
+
+def test_what_a_reset_channel_left_unread_does_not_use_up_the_tunnel() -> None:
+    pair = Pair()
+    pair.gateway.consumes = False
+    for _ in range(20):
+        channel = pair.client.tunnel.open("db:5432")
+        pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+        pair.settle()
+        assert len(pair.gateway.received[channel]) == CHANNEL_WINDOW
+        pair.client.tunnel.reset(channel, "cancelled", "")
+        pair.settle()
+    assert len(pair.gateway.resets) == 20
+
+
+def test_a_channel_more_than_a_tunnel_has_is_reset_at_the_gateway() -> None:
+    pair = Pair(gateway=Peer(Tunnel(side=Side.GATEWAY, most_channels=2)))
+    channels = [pair.client.tunnel.open("db:5432") for _ in range(3)]
+    pair.settle()
+    assert [*pair.gateway.wanted] == channels[:2]
+    assert {each: reset.reason for each, reset in pair.client.resets.items()} == {
+        channels[2]: "channel_limit"
+    }
+
+
+def test_a_client_opens_no_more_than_it_may() -> None:
+    client = Tunnel(side=Side.CLIENT, most_channels=1)
+    client.open("db:5432")
+    with pytest.raises(TunnelFull):
+        client.open("db:5432")
+
+
+OPENED = Open(1, "db:5432")
+
+
+@pytest.mark.parametrize(
+    ("side", "frames"),
+    [
+        (Side.CLIENT, [OPENED]),
+        (Side.CLIENT, [Alive(((1, 1),))]),
+        (Side.CLIENT, [Segment(9, 0, b"x")]),
+        (Side.GATEWAY, [Segment(1, 0, b"x")]),
+        (Side.GATEWAY, [Fin(1, 0)]),
+        (Side.GATEWAY, [Reset(1, 0, "gone", "")]),
+        (Side.GATEWAY, [Window(1, 1)]),
+        (Side.GATEWAY, [OPENED, Accepted(1)]),
+        (Side.GATEWAY, [OPENED, Open(1, "another:1")]),
+        (Side.GATEWAY, [Open(1, "")]),
+        (Side.GATEWAY, [OPENED, Segment(1, CHANNEL_WINDOW, b"x")]),
+        (Side.GATEWAY, [OPENED, Fin(1, 5), Fin(1, 6)]),
+        (Side.GATEWAY, [OPENED, Fin(1, 5), Segment(1, 5, b"x")]),
+        (Side.GATEWAY, [OPENED, Segment(1, 4, b"xx"), Fin(1, 5)]),
+        (Side.GATEWAY, [OPENED, Fin(1, CHANNEL_WINDOW + 1)]),
+        (Side.GATEWAY, [OPENED, Fin(1, 5), Reset(1, 4, "gone", "")]),
+        (Side.GATEWAY, [Ack(((1, 1),))]),
+        (Side.GATEWAY, [OPENED, *(Segment(1, 2 * each + 1, b"x") for each in range(1026))]),
+        (
+            Side.GATEWAY,
+            [
+                frame
+                for channel in range(1, 10)
+                for frame in (Open(channel, "db:5432"), Fin(channel, CHANNEL_WINDOW))
+            ],
+        ),
+    ],
+)
+def test_what_no_peer_may_send_ends_the_tunnel(side: Side, frames: list[Frame]) -> None:
+    peer = Peer(Tunnel(side=side))
+    peer.take(batch_header(1, 1) + b"".join(map(encode, frames)))
+    assert peer.over is not None
+    assert peer.over.reason == "protocol_error"
+    (last,) = frames_of(peer.batch())
+    assert isinstance(last, Close)
+    assert last.reason == "protocol_error"
+
+
+def test_bytes_that_are_no_batch_end_the_tunnel() -> None:
+    peer = Peer(Tunnel(side=Side.GATEWAY))
+    peer.take(b"no batch at all, but long enough")
+    assert peer.over is not None
+    assert peer.over.reason == "protocol_error"
+
+
+@pytest.mark.parametrize("target", ["", "x" * 256])
+def test_a_target_that_is_none(target: str) -> None:
+    with pytest.raises(Misuse):
+        Tunnel(side=Side.CLIENT).open(target)
+
+
+def test_a_batch_has_room_for_what_has_to_be_said() -> None:
+    with pytest.raises(Misuse):
+        Tunnel(side=Side.CLIENT).take_batch(carrier=1, most=4095, now=0.0)

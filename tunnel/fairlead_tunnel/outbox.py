@@ -1,0 +1,148 @@
+"""What is to be sent next in a tunnel: whose turn it is, and what was lost before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fairlead_tunnel.channel import ROOM_FOR_CONTROL, Channel, Item, Part
+from fairlead_tunnel.flights import Arrivals, Departures
+from fairlead_tunnel.frames import (
+    BATCH_HEADER_BYTES,
+    Ack,
+    Alive,
+    Close,
+    Content,
+    Ping,
+    Range,
+    Window,
+    batch_header,
+    encode,
+)
+from fairlead_tunnel.ranges import RangeSet
+from fairlead_tunnel.shared_window import SharedWindow
+
+SMALLEST_BATCH: Final = 4096
+_SHARE: Final = 64 * 1024
+"""So many bytes of a channel go into a batch when others wait too."""
+_ROOM_FOR_NEWS: Final = 4 + 64 * (16 + 8)
+"""ACK and ALIVE fit into this."""
+
+
+class Batch(NamedTuple):
+    """What is to be sent as one record: its pieces in order, `size` bytes in all."""
+
+    batch_id: int
+    pieces: list[Content]
+    size: int
+
+
+class Outbox:
+    """Fills batches from channels that want to send, each in its turn."""
+
+    def __init__(
+        self, *, channels: Mapping[int, Channel], window: SharedWindow, arrivals: Arrivals
+    ) -> None:
+        self._channels = channels
+        self._window = window
+        self._arrivals = arrivals
+        self._departures = Departures()
+        self._ready: deque[Channel] = deque()
+        self._held: dict[int, float] = {}
+        self.ping_due = False
+
+    def want(self, channel: Channel) -> None:
+        """Have a channel asked for what it has to send; a held one is held no more."""
+        if self._held:
+            self._held.pop(channel.channel_id, None)
+        if not channel.queued:
+            channel.queued = True
+            self._ready.append(channel)
+
+    def hold(self, channel: Channel, until: float) -> None:
+        """Have a channel asked at that time, unless it wants to be before."""
+        self._held[channel.channel_id] = until
+
+    def deadline(self) -> float | None:
+        """Return when something has to be sent at the latest, if nothing happens."""
+        times = [*self._held.values()]
+        if self._arrivals.due is not None:
+            times.append(self._arrivals.due)
+        return min(times, default=None)
+
+    def clear(self) -> None:
+        """Send nothing of any channel any more."""
+        self._ready.clear()
+        self._held.clear()
+        self._arrivals.due = None
+
+    def last(self, close: Close) -> Batch:
+        """Return the batch that ends the tunnel."""
+        return self._seal(0, [b"", encode(close)], [])
+
+    def take_batch(
+        self, *, carrier: int, most: int, now: float, answer: bool, alive: Sequence[Range]
+    ) -> Batch | None:
+        """Return what is to be sent now, or None; see `Tunnel.take_batch`."""
+        for channel_id in [each for each, until in self._held.items() if until <= now]:
+            del self._held[channel_id]
+            if channel_id in self._channels:
+                self.want(self._channels[channel_id])
+        pieces: list[Content] = [b""]
+        parts: list[Part] = []
+        if not self._departures.full:
+            self._fill(pieces, parts, most - BATCH_HEADER_BYTES - _ROOM_FOR_NEWS)
+        arrivals = self._arrivals
+        ack_due = arrivals.is_due(now) or (answer and arrivals.due is not None)
+        if len(pieces) == 1 and not ack_due and not alive:
+            return None
+        if alive:
+            pieces.insert(1, encode(Alive(alive)))
+        if ranges := arrivals.tell():
+            pieces.insert(1, encode(Ack(ranges)))  # first, so that nothing of it counts as lost
+        return self._seal(carrier, pieces, parts)
+
+    def acked(self, ranges: Iterable[Range]) -> list[Part] | None:
+        """Return what has arrived with these batches; None when one was never sent."""
+        return self._departures.acked(ranges)
+
+    def lose(self, carriers: RangeSet) -> None:
+        """Send again what went over these carriers and is not known to have arrived."""
+        for part in self._departures.lost(carriers):
+            if part.channel == 0:
+                self._window.due = True
+            elif (channel := self._channels.get(part.channel)) is not None:
+                channel.on_lost(part)
+                self.want(channel)
+
+    def _fill(self, pieces: list[Content], parts: list[Part], room: int) -> None:
+        window = self._window
+        if window.due:
+            window.due = False
+            pieces.append(encode(Window(0, window.limit)))
+            parts.append(Part(0, Item.WINDOW))
+        if self.ping_due:
+            self.ping_due = False
+            pieces.append(encode(Ping()))
+        room -= sum(map(len, pieces))
+        waiting = len(self._ready)
+        while waiting and room > ROOM_FOR_CONTROL:
+            waiting -= 1
+            channel = self._ready.popleft()
+            channel.queued = False
+            if channel.channel_id not in self._channels:
+                continue
+            room -= channel.take_control(pieces, parts)
+            share = min(room - 16, _SHARE) if self._ready else room - 16
+            size, fresh = channel.take_segments(pieces, parts, most=share, credit=window.credit)
+            window.credit -= fresh
+            room -= size
+            if channel.outbound.repeats or (channel.has_unsent and window.credit > 0):
+                self.want(channel)
+                waiting += 1
+
+    def _seal(self, carrier: int, pieces: list[Content], parts: list[Part]) -> Batch:
+        batch_id, lowest = self._departures.depart(carrier, parts)
+        pieces[0] = batch_header(batch_id, lowest)
+        return Batch(batch_id, pieces, sum(map(len, pieces)))

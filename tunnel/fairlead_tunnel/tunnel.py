@@ -1,0 +1,375 @@
+"""A tunnel without I/O: channels over carriers that may lose, double and reorder what they carry.
+
+The client opens channels, the gateway accepts them; both send bytes in them, each direction in its
+own order and against the other side's limits. Whoever has a carrier asks `take_batch` for what is
+to be sent over it and gives `receive` what came. What a carrier had under way when it was lost is
+sent again over another one, at the same offsets; what arrives twice is dropped. Time is a number of
+seconds that callers pass; nothing here reads a clock. `frames` has the bytes.
+
+One channel, as one side sees it; P ends the tunnel with `protocol_error`:
+
+    received         unknown          open                        ended, not forgotten   forgotten
+    OPEN             ChannelWanted    ignored; P if another       ignored                ignored
+                     (client: P)      target
+    ACCEPTED         P                ChannelAccepted once        ignored                ignored
+    SEGMENT             P                ChannelReceived, in order   counted                ignored
+    FIN              P                ChannelFinished, once all   counted                ignored
+                                      before it is here
+    RESET            P                ChannelReset; answered by   counted                ignored
+                                      RESET
+    WINDOW           P                a higher limit              ignored                ignored
+
+A channel is forgotten when both sides know how both of its directions ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Final
+
+from fairlead_tunnel.channel import Channel, ChannelFrame, Ending, Item
+from fairlead_tunnel.flights import Arrivals
+from fairlead_tunnel.frames import (
+    MAX_TARGET_BYTES,
+    Accepted,
+    Ack,
+    Alive,
+    Close,
+    Content,
+    Fin,
+    Frame,
+    FrameInvalid,
+    Open,
+    Ping,
+    Range,
+    Reset,
+    Segment,
+    Window,
+    decode,
+)
+from fairlead_tunnel.inbound import FlowViolation
+from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch, Outbox
+from fairlead_tunnel.ranges import RangeSet
+from fairlead_tunnel.shared_window import SharedWindow
+from fairlead_tunnel.tunnel_events import (
+    ChannelDrained,
+    ChannelWanted,
+    TunnelEvent,
+    TunnelOver,
+)
+
+CHANNEL_WINDOW: Final = 8 * 1024 * 1024
+TUNNEL_WINDOW: Final = 64 * 1024 * 1024
+MOST_CHANNELS: Final = 4096
+
+
+class Side(Enum):
+    """Which end of the tunnel this is."""
+
+    CLIENT = "client"
+    GATEWAY = "gateway"
+
+
+class Misuse(RuntimeError):
+    """This side asked for what the protocol does not allow: a fault of the program."""
+
+
+class TunnelFull(RuntimeError):
+    """As many channels are open as a tunnel has."""
+
+
+class Tunnel:
+    """One side of a tunnel; see the module's table.
+
+    At most 8 MiB of a channel and 64 MiB of all are kept for sending, and as many for receiving.
+    """
+
+    def __init__(self, *, side: Side, most_channels: int = MOST_CHANNELS) -> None:
+        self._side = side
+        self._most_channels = most_channels
+        self._channels: dict[int, Channel] = {}
+        self._next_channel = 1
+        self._forgotten = RangeSet()
+        self._window = SharedWindow(window=TUNNEL_WINDOW)
+        self._arrivals = Arrivals()
+        self._outbox = Outbox(channels=self._channels, window=self._window, arrivals=self._arrivals)
+        self._buffered = 0
+        self._starved: set[Channel] = set()
+        self._alive_said = 0
+        self._over: TunnelOver | None = None
+        self._close_due = False
+
+    @property
+    def over(self) -> TunnelOver | None:
+        """Why the tunnel ended, or None."""
+        return self._over
+
+    @property
+    def channels(self) -> int:
+        """How many channels are not forgotten."""
+        return len(self._channels)
+
+    def writable(self, channel_id: int) -> int:
+        """Return how many bytes may be written now; after 0 a ChannelDrained follows."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.ended or channel.outbound.finished:
+            return 0
+        room = min(CHANNEL_WINDOW - channel.outbound.buffered, TUNNEL_WINDOW - self._buffered)
+        if room <= 0:
+            self._starved.add(channel)
+        return max(room, 0)
+
+    # What this side does
+
+    def open(self, target: str, *, hold_until: float | None = None) -> int:
+        """Open a channel and return its number; client only.
+
+        With `hold_until` the OPEN waits for the first `write`, `finish` or `reset`, or for that
+        time, so that it leaves with its first bytes. TunnelFull: no more channels now.
+        """
+        if self._side is not Side.CLIENT or self._over:
+            raise Misuse("only the client of a tunnel that is not over opens channels")
+        if not 0 < len(target.encode()) <= MAX_TARGET_BYTES:
+            raise Misuse("a target has 1 to 255 bytes")
+        if len(self._channels) >= self._most_channels:
+            raise TunnelFull(f"{self._most_channels} channels are open")
+        channel = Channel(self._next_channel, target, window=CHANNEL_WINDOW, opens=True)
+        self._channels[channel.channel_id] = channel
+        self._next_channel += 1
+        if hold_until is None:
+            self._outbox.want(channel)
+        else:
+            self._outbox.hold(channel, hold_until)
+        return channel.channel_id
+
+    def accept(self, channel_id: int) -> None:
+        """Say that the target is connected; gateway only, nothing once the channel has ended."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.ended:
+            return
+        if self._side is not Side.GATEWAY or channel.accepted:
+            raise Misuse("only a gateway accepts, and once")
+        channel.accepted = True
+        channel.say(Item.ACCEPTED)
+        self._outbox.want(channel)
+
+    def write(self, channel_id: int, content: bytes) -> None:
+        """Send bytes, at most `writable`; nothing happens once the channel has ended."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.ended:
+            return
+        if channel.outbound.finished or len(content) > self.writable(channel_id):
+            raise Misuse(f"{len(content)} bytes cannot be written now")
+        channel.outbound.write(content)
+        self._buffered += len(content)
+        self._outbox.want(channel)
+
+    def finish(self, channel_id: int) -> None:
+        """Send no more bytes in a channel; the other direction goes on."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.ended or channel.outbound.finished:
+            return
+        channel.outbound.finish()
+        self._outbox.want(channel)
+
+    def consumed(self, channel_id: int, count: int) -> None:
+        """Note that `count` received bytes of a channel have left this process."""
+        channel = self._channels.get(channel_id)
+        if channel is None or channel.ended:
+            return
+        moved = channel.inbound.consume(count)
+        self._window.consume(count)
+        if moved:
+            channel.say(Item.WINDOW)
+            self._outbox.want(channel)
+        self._settle(channel)
+
+    def reset(self, channel_id: int, reason: str, message: str) -> None:
+        """Give a channel up in both directions; no event of it follows."""
+        channel = self._channels.get(channel_id)
+        if channel is not None and not channel.ended:
+            self._give_up(channel, Ending(reason, message))
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life with the next batch."""
+        self._outbox.ping_due = True
+
+    def close(self, reason: str, message: str) -> None:
+        """End the tunnel; the next batch, the last one, says so. Nothing once it is over."""
+        if self._over is None:
+            self._end(reason, message)
+            self._close_due = True
+
+    # What carriers do
+
+    def deadline(self) -> float | None:
+        """Return when `take_batch` has something to send at the latest, if nothing happens."""
+        return self._outbox.deadline()
+
+    def take_batch(
+        self,
+        *,
+        carrier: int,
+        most: int,
+        now: float,
+        answer: bool = False,
+        alive: Sequence[Range] = (),
+    ) -> Batch | None:
+        """Return what is to be sent over a carrier now, at most `most` bytes (4096 or more).
+
+        None when there is nothing. `answer` acknowledges without delay, for carriers that may not
+        be able to later; `alive` names the carriers that the client still waits for.
+        """
+        if most < SMALLEST_BATCH:
+            raise Misuse("a batch has room for 4096 bytes or more")
+        if self._over is None:
+            return self._outbox.take_batch(
+                carrier=carrier, most=most, now=now, answer=answer, alive=alive
+            )
+        if not self._close_due:
+            return None
+        self._close_due = False
+        return self._outbox.last(Close(self._over.reason, self._over.message))
+
+    def carrier_lost(self, carrier: int) -> None:
+        """Send again what this carrier had under way."""
+        gone = RangeSet()
+        gone.add(carrier, carrier + 1)
+        self._outbox.lose(gone)
+
+    def receive(self, batch: Content, now: float) -> list[TunnelEvent]:
+        """Take a batch of the peer, as it was opened, and return what it means to this side."""
+        if self._over:
+            return []
+        events: list[TunnelEvent] = []
+        try:
+            batch_id, lowest, frames = decode(batch)
+            if not self._arrivals.take(batch_id, lowest, len(batch)):
+                frames = []
+                self._arrivals.owe(now)
+            for frame in frames:
+                self._take(frame, batch_id, events, now)
+                if self._over:
+                    return events
+            if self._arrivals.scattered:
+                raise FrameInvalid("more batches are missing than may be under way")
+        except (FrameInvalid, FlowViolation) as error:
+            self.close("protocol_error", str(error))
+            events.append(TunnelOver("protocol_error", str(error)))
+            return events
+        return events
+
+    # Receiving
+
+    def _take(self, frame: Frame, batch_id: int, events: list[TunnelEvent], now: float) -> None:
+        match frame:
+            case Ack(ranges):
+                self._on_acked(ranges, events)
+            case Alive(ranges):
+                self._on_alive(ranges, batch_id)
+            case Close(reason, message):
+                self._end(reason, message)
+                events.append(TunnelOver(reason, message))
+            case Ping():
+                self._arrivals.owe(now)
+            case Window(0, limit):
+                self._arrivals.owe(now)
+                self._widen(limit)
+            case Open() | Accepted() | Segment() | Fin() | Reset() | Window():
+                self._arrivals.owe(now)
+                if frame.channel not in self._forgotten:
+                    channel = self._channels.get(frame.channel) or self._opened(frame, events)
+                    self._take_for(channel, frame, events)
+
+    def _take_for(self, channel: Channel, frame: ChannelFrame, events: list[TunnelEvent]) -> None:
+        inbound, outbound = channel.inbound, channel.outbound
+        highest, buffered = inbound.highest, outbound.buffered
+        events.extend(channel.receive(frame))
+        self._window.receive(inbound.highest - highest)
+        self._buffered -= buffered - outbound.buffered
+        if channel.ended:
+            self._window.consume(inbound.abandon())
+        if channel.has_to_say:
+            self._outbox.want(channel)
+        self._settle(channel)
+
+    def _opened(self, frame: Frame, events: list[TunnelEvent]) -> Channel:
+        """Return the channel that an OPEN makes; FrameInvalid for any other frame."""
+        if not isinstance(frame, Open) or self._side is Side.CLIENT or not frame.target:
+            raise FrameInvalid("a frame is about a channel that was not opened")
+        if len(self._channels) >= 2 * self._most_channels:
+            raise FrameInvalid("channels are opened in spite of refusals")
+        channel = Channel(frame.channel, frame.target, window=CHANNEL_WINDOW, opens=False)
+        self._channels[frame.channel] = channel
+        if len(self._channels) > self._most_channels:
+            message = f"The tunnel has {self._most_channels} channels already."
+            self._give_up(channel, Ending("channel_limit", message))
+        else:
+            events.append(ChannelWanted(frame.channel, frame.target))
+        return channel
+
+    def _on_acked(self, ranges: Iterable[Range], events: list[TunnelEvent]) -> None:
+        parts = self._outbox.acked(ranges)
+        if parts is None:
+            raise FrameInvalid("a batch was acknowledged that was never sent")
+        for part in parts:
+            channel = self._channels.get(part.channel)
+            if channel is None:
+                continue
+            before = channel.outbound.buffered
+            channel.on_acked(part)
+            self._buffered -= before - channel.outbound.buffered
+            self._settle(channel)
+        if parts:
+            self._tell_drained(events)
+
+    def _tell_drained(self, events: list[TunnelEvent]) -> None:
+        if self._buffered > TUNNEL_WINDOW // 2:
+            return
+        for channel in [*self._starved]:
+            if channel.outbound.buffered <= CHANNEL_WINDOW // 2:
+                self._starved.remove(channel)
+                events.append(ChannelDrained(channel.channel_id))
+
+    def _on_alive(self, ranges: Sequence[Range], batch_id: int) -> None:
+        """Take what older carriers had under way as lost, unless newer news came already."""
+        if self._side is Side.CLIENT:
+            raise FrameInvalid("only a client says which carriers are alive")
+        if not ranges or batch_id < self._alive_said:
+            return
+        self._alive_said = batch_id
+        gone = RangeSet()
+        gone.add(0, ranges[-1][1] + 1)
+        for first, last in ranges:
+            gone.discard(first, last + 1)
+        self._outbox.lose(gone)
+
+    def _widen(self, limit: int) -> None:
+        if not self._window.widen(limit):
+            return
+        for channel in self._channels.values():
+            if channel.has_unsent:
+                self._outbox.want(channel)
+
+    # What both need
+
+    def _give_up(self, channel: Channel, ending: Ending) -> None:
+        self._buffered -= channel.outbound.buffered
+        channel.give_up(ending)
+        self._window.consume(channel.inbound.abandon())
+        self._outbox.want(channel)
+
+    def _settle(self, channel: Channel) -> None:
+        """Forget a channel about which nothing is left to say."""
+        if channel.forgettable and channel.channel_id in self._channels:
+            del self._channels[channel.channel_id]
+            self._forgotten.add(channel.channel_id, channel.channel_id + 1)
+            self._starved.discard(channel)
+
+    def _end(self, reason: str, message: str) -> None:
+        self._over = TunnelOver(reason, message)
+        self._channels.clear()
+        self._outbox.clear()
+        self._starved.clear()
+        self._buffered = 0

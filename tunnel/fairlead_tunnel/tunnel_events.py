@@ -1,0 +1,73 @@
+"""What a tunnel tells the side that uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fairlead_tunnel.frames import Content
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelWanted:
+    """The client opened a channel: connect the target, then `accept` or `reset`; gateway only."""
+
+    channel: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelAccepted:
+    """The gateway has connected the target; client only."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReceived:
+    """The next bytes of a channel; say `consumed` when they have left."""
+
+    channel: int
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelFinished:
+    """The peer sends no more bytes in this channel."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelReset:
+    """The peer gave the channel up; no event of it follows."""
+
+    channel: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelDrained:
+    """There is room to write again, after `writable` said that there was none."""
+
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class TunnelOver:
+    """The tunnel ended with all of its channels; no event follows."""
+
+    reason: str
+    message: str
+
+
+TunnelEvent: TypeAlias = (
+    ChannelWanted
+    | ChannelAccepted
+    | ChannelReceived
+    | ChannelFinished
+    | ChannelReset
+    | ChannelDrained
+    | TunnelOver
+)
