@@ -45,7 +45,7 @@ doctor: $(RUN) ## Say what this machine can do, and what to do about the rest
 check: fmt-check lint types layers proto-check test-unit ## Everything that takes seconds
 test: test-unit test-contract test-e2e ## All tests that need no container engine
 test-unit: $(DEV) ## Tests without sockets
-	$(PYTEST) tests/unit
+	$(PYTEST) $(SPREAD) tests/unit
 test-contract: $(DEV) ## One suite per port and per wire
 	$(PYTEST) $(SPREAD) tests/contract
 test-e2e: $(DEV) ## A whole stack, from outside
