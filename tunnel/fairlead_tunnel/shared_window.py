@@ -34,10 +34,19 @@ class SharedWindow:
         self._received += count
         if self._received > self.limit:
             raise FlowViolation("more was sent than the tunnel takes")
+        self._move()
 
     def consume(self, count: int) -> None:
-        """Note that `count` bytes have left; a higher limit is due once a quarter has."""
+        """Note that `count` bytes have left; see `_move`."""
         self._consumed += count
-        if self.limit - self._consumed <= self._window * 3 // 4:
-            self.limit = self._consumed + self._window
+        self._move()
+
+    def _move(self) -> None:
+        """Have a limit told that is higher by a quarter, or by what the peer has left if less.
+
+        So what slow readers leave for long stops no other channel while there is any room.
+        """
+        more = self._consumed + self._window - self.limit
+        if more >= max(min(self._window // 4, self.limit - self._received), 1):
+            self.limit += more
             self.due = True

@@ -24,7 +24,7 @@ A channel is forgotten when both sides know how both of its directions ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -290,6 +290,7 @@ class Tunnel:
         self._buffered -= buffered - outbound.buffered
         if channel.ended:
             self._window.consume(inbound.abandon())
+            self._starved.discard(channel)
         if channel.has_to_say:
             self._outbox.want(channel)
         self._settle(channel)
@@ -309,7 +310,7 @@ class Tunnel:
             events.append(ChannelWanted(frame.channel, frame.target))
         return channel
 
-    def _on_acked(self, ranges: Iterable[Range], events: list[TunnelEvent]) -> None:
+    def _on_acked(self, ranges: Sequence[Range], events: list[TunnelEvent]) -> None:
         parts = self._outbox.acked(ranges)
         if parts is None:
             raise FrameInvalid("a batch was acknowledged that was never sent")
@@ -325,8 +326,8 @@ class Tunnel:
             self._tell_drained(events)
 
     def _tell_drained(self, events: list[TunnelEvent]) -> None:
-        if self._buffered > TUNNEL_WINDOW // 2:
-            return
+        if self._buffered > TUNNEL_WINDOW * 15 // 16:
+            return  # what slow readers leave must not keep the others waiting
         for channel in [*self._starved]:
             if channel.outbound.buffered <= CHANNEL_WINDOW // 2:
                 self._starved.remove(channel)
@@ -358,6 +359,7 @@ class Tunnel:
         self._buffered -= channel.outbound.buffered
         channel.give_up(ending)
         self._window.consume(channel.inbound.abandon())
+        self._starved.discard(channel)
         self._outbox.want(channel)
 
     def _settle(self, channel: Channel) -> None:

@@ -79,6 +79,52 @@ def test_all_channels_together_have_a_limit() -> None:
     assert pair.gateway.received[channels[8]] == b"waits"
 
 
+def test_seven_slow_readers_do_not_stop_the_eighth_channel() -> None:
+    pair = Pair()
+    pair.gateway.consumes = False
+    for _ in range(7):
+        channel = pair.client.tunnel.open("slow:1")
+        pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+    quick = pair.client.tunnel.open("quick:1")
+    for _ in range(4):
+        pair.client.tunnel.write(quick, bytes(CHANNEL_WINDOW))
+        pair.settle()
+        assert len(pair.gateway.received.pop(quick)) == CHANNEL_WINDOW
+        pair.gateway.tunnel.consumed(quick, CHANNEL_WINDOW)
+        pair.settle()
+
+
+def test_what_slow_readers_leave_does_not_keep_others_from_writing() -> None:
+    pair = Pair()
+    pair.gateway.consumes = False
+    slow = [pair.client.tunnel.open("slow:1") for _ in range(8)]
+    for _ in range(2):
+        for channel in slow:
+            pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+        pair.settle()
+    quick = pair.client.tunnel.open("quick:1")
+    assert pair.client.tunnel.writable(quick) == 0
+    pair.settle()
+    assert ChannelDrained(quick) not in pair.client.events
+    pair.gateway.tunnel.consumed(slow[0], CHANNEL_WINDOW)
+    pair.settle()
+    assert ChannelDrained(quick) in pair.client.events
+    assert pair.client.tunnel.writable(quick) > 0
+
+
+@pytest.mark.parametrize("by_peer", [False, True])
+def test_a_channel_that_was_given_up_is_not_said_to_have_room(by_peer: bool) -> None:
+    pair = Pair()
+    channel = pair.client.tunnel.open("db:5432")
+    pair.client.tunnel.write(channel, bytes(CHANNEL_WINDOW))
+    assert pair.client.tunnel.writable(channel) == 0
+    for batch in pair.client.batches(most=4096)[:1]:
+        pair.gateway.take(batch)
+    (pair.gateway if by_peer else pair.client).tunnel.reset(channel, "cancelled", "")
+    pair.settle()
+    assert ChannelDrained(channel) not in pair.client.events
+
+
 def test_what_a_reset_channel_left_unread_does_not_use_up_the_tunnel() -> None:
     pair = Pair()
     pair.gateway.consumes = False
