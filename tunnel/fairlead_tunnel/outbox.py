@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fairlead_tunnel.channel import ROOM_FOR_CONTROL, Channel, Item, Part
@@ -50,6 +50,7 @@ class Outbox:
         self._departures = Departures()
         self._ready: deque[Channel] = deque()
         self._held: dict[int, float] = {}
+        self._told: tuple[int, int] | None = None
         self.ping_due = False
 
     def want(self, channel: Channel) -> None:
@@ -101,14 +102,22 @@ class Outbox:
             pieces.insert(1, encode(Alive(alive)))
         if ranges := arrivals.tell():
             pieces.insert(1, encode(Ack(ranges)))  # first, so that nothing of it counts as lost
-        return self._seal(carrier, pieces, parts)
+        batch = self._seal(carrier, pieces, parts)
+        if ranges:
+            self._told = batch.batch_id, carrier
+        return batch
 
-    def acked(self, ranges: Iterable[Range]) -> list[Part] | None:
+    def acked(self, ranges: Sequence[Range]) -> list[Part] | None:
         """Return what has arrived with these batches; None when one was never sent."""
+        if self._told and any(first <= self._told[0] <= last for first, last in ranges):
+            self._told = None
         return self._departures.acked(ranges)
 
     def lose(self, carriers: RangeSet) -> None:
         """Send again what went over these carriers and is not known to have arrived."""
+        if self._told and self._told[1] in carriers:
+            self._told = None
+            self._arrivals.due = 0.0  # the newest ACK may be lost: the peer waits for the next
         for part in self._departures.lost(carriers):
             if part.channel == 0:
                 self._window.due = True

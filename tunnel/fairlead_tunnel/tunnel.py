@@ -31,6 +31,7 @@ from typing import Final
 from fairlead_tunnel.channel import Channel, ChannelFrame, Ending, Item
 from fairlead_tunnel.flights import Arrivals
 from fairlead_tunnel.frames import (
+    MAX_RANGES,
     MAX_TARGET_BYTES,
     Accepted,
     Ack,
@@ -324,6 +325,8 @@ class Tunnel:
             self._settle(channel)
         if parts:
             self._tell_drained(events)
+            if len(ranges) == MAX_RANGES:
+                self.ping()  # more may have arrived: a higher `lowest` makes room to tell it
 
     def _tell_drained(self, events: list[TunnelEvent]) -> None:
         if self._buffered > TUNNEL_WINDOW * 15 // 16:
