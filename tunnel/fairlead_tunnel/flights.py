@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -48,16 +49,19 @@ class Departures:
         return batch_id, lowest
 
     def acked(self, ranges: Iterable[Range]) -> list[Part] | None:
-        """Settle what has arrived and return what that carried; None: one was never sent."""
+        """Settle what has arrived and return what that carried; None: one was never sent.
+
+        The ranges are disjoint.
+        """
         found: list[Part] = []
+        under_way = [*self._flights]  # ascending
         for first, last in ranges:
             if last >= self._next:
                 return None
-            few = last - first < len(self._flights)
-            known = range(first, last + 1) if few else [*self._flights]
-            for batch_id in known:
-                if first <= batch_id <= last and batch_id in self._flights:
-                    found.extend(self._flights.pop(batch_id).parts)
+            for batch_id in under_way[
+                bisect_left(under_way, first) : bisect_right(under_way, last)
+            ]:
+                found.extend(self._flights.pop(batch_id).parts)
         return found
 
     def lost(self, carriers: RangeSet) -> list[Part]:

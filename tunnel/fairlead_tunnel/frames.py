@@ -22,7 +22,8 @@ below `lowest` are settled: acknowledged, or what they carried was sent again. A
     reason    = n u8 ‖ n bytes, lower snake case, 1 to 64
     message   = n u16 ‖ n bytes of UTF-8, at most 1024
 
-`channel` is from 1 to 2^32 - 1; WINDOW with channel 0 is about the whole tunnel. `offset`, `length`
+A batch has at most one ACK and one ALIVE. The client numbers its channels one after the other, from
+1 to 2^32 - 1; WINDOW with channel 0 is about the whole tunnel. `offset`, `length`
 and `limit` count the bytes of one direction of a channel from 0, so that bytes that are sent again
 are the same whatever was coalesced (as in QUIC: RFC 9000, sections 2.2 and 4). `first` and `last`
 are inclusive.

@@ -97,6 +97,7 @@ class Tunnel:
         self._outbox = Outbox(channels=self._channels, window=self._window, arrivals=self._arrivals)
         self._buffered = 0
         self._starved: set[Channel] = set()
+        self._ack_said = 0
         self._alive_said = 0
         self._over: TunnelOver | None = None
         self._close_due = False
@@ -266,6 +267,9 @@ class Tunnel:
     def _take(self, frame: Frame, batch_id: int, events: list[TunnelEvent], now: float) -> None:
         match frame:
             case Ack(ranges):
+                if batch_id == self._ack_said:
+                    raise FrameInvalid("a batch acknowledges twice")
+                self._ack_said = batch_id
                 self._on_acked(ranges, events)
             case Alive(ranges):
                 self._on_alive(ranges, batch_id)
@@ -302,6 +306,8 @@ class Tunnel:
             raise FrameInvalid("a frame is about a channel that was not opened")
         if len(self._channels) >= 2 * self._most_channels:
             raise FrameInvalid("channels are opened in spite of refusals")
+        if len(self._forgotten) > 4 * MOST_CHANNELS:
+            raise FrameInvalid("channels are not numbered one after the other")
         channel = Channel(frame.channel, frame.target, window=CHANNEL_WINDOW, opens=False)
         self._channels[frame.channel] = channel
         if len(self._channels) > self._most_channels:
@@ -340,6 +346,8 @@ class Tunnel:
         """Take what older carriers had under way as lost, unless newer news came already."""
         if self._side is Side.CLIENT:
             raise FrameInvalid("only a client says which carriers are alive")
+        if batch_id == self._alive_said:
+            raise FrameInvalid("a batch says twice which carriers are alive")
         if not ranges or batch_id < self._alive_said:
             return
         self._alive_said = batch_id
@@ -350,8 +358,9 @@ class Tunnel:
         self._outbox.lose(gone)
 
     def _widen(self, limit: int) -> None:
-        if not self._window.widen(limit):
-            return
+        had_credit = self._window.credit > 0
+        if not self._window.widen(limit) or had_credit:
+            return  # nobody waits for credit while there is some
         for channel in self._channels.values():
             if channel.has_unsent:
                 self._outbox.want(channel)

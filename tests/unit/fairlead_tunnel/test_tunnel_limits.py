@@ -178,6 +178,8 @@ OPENED = Open(1, "db:5432")
         (Side.GATEWAY, [OPENED, Fin(1, CHANNEL_WINDOW + 1)]),
         (Side.GATEWAY, [OPENED, Fin(1, 5), Reset(1, 4, "gone", "")]),
         (Side.GATEWAY, [Ack(((1, 1),))]),
+        (Side.GATEWAY, [Ack(()), OPENED, Ack(())]),
+        (Side.GATEWAY, [Alive(((1, 1),)), Alive(((1, 1),))]),
         (Side.GATEWAY, [OPENED, *(Segment(1, 2 * each + 1, b"x") for each in range(1026))]),
         (
             Side.GATEWAY,
@@ -197,6 +199,21 @@ def test_what_no_peer_may_send_ends_the_tunnel(side: Side, frames: list[Frame]) 
     (last,) = frames_of(peer.batch())
     assert isinstance(last, Close)
     assert last.reason == "protocol_error"
+
+
+def test_a_client_that_leaves_numbers_of_channels_out_is_not_remembered_for_ever() -> None:
+    peer = Peer(Tunnel(side=Side.GATEWAY))
+    told = 0
+    for number in range(1, 40):
+        channels = range(2000 * number, 2000 * (number + 1), 2)
+        frames = [each for one in channels for each in (Open(one, "x"), Reset(one, 0, "gone", ""))]
+        acked = [Ack(((1, told),))] if told else []
+        peer.take(batch_header(number, number) + b"".join(map(encode, [*acked, *frames])))
+        told += len(peer.batches())
+        if peer.over is not None:
+            break
+    assert peer.over is not None
+    assert peer.over.message == "channels are not numbered one after the other"
 
 
 def test_bytes_that_are_no_batch_end_the_tunnel() -> None:
