@@ -5,7 +5,8 @@ from __future__ import annotations
 from fairlead_tunnel.frames import Content
 from fairlead_tunnel.ranges import RangeSet
 
-_MOST_PIECES = 1024
+_MOST_PIECES = 8192
+"""More than a sender has batches under way, which may all wait for the first one."""
 
 
 class FlowViolation(ValueError):
@@ -32,6 +33,11 @@ class Inbound:
         self._early: dict[int, bytes] = {}
 
     @property
+    def early(self) -> int:
+        """How many pieces wait for others before them."""
+        return len(self._early)
+
+    @property
     def complete(self) -> bool:
         """Say whether the end is known and every byte before it is here."""
         return self.received == self.length
@@ -39,7 +45,7 @@ class Inbound:
     def take(self, offset: int, content: Content) -> list[Content]:
         """Note bytes that came, in any order and as often as they like; return what is in order.
 
-        FlowViolation: they pass the limit or the end, or more than 1024 pieces wait for others.
+        FlowViolation: they pass the limit or the end, or more than 8192 pieces wait for others.
         """
         end = offset + len(content)
         if end > self.limit or (self.length is not None and end > self.length):

@@ -63,6 +63,8 @@ from fairlead_tunnel.tunnel_events import (
 CHANNEL_WINDOW: Final = 8 * 1024 * 1024
 TUNNEL_WINDOW: Final = 64 * 1024 * 1024
 MOST_CHANNELS: Final = 4096
+MOST_EARLY: Final = 256 * 1024
+"""So many pieces of all channels may wait for others before them: 50 MiB beside their bytes."""
 
 
 class Side(Enum):
@@ -96,6 +98,7 @@ class Tunnel:
         self._arrivals = Arrivals()
         self._outbox = Outbox(channels=self._channels, window=self._window, arrivals=self._arrivals)
         self._buffered = 0
+        self._early = 0
         self._starved: set[Channel] = set()
         self._ack_said = 0
         self._alive_said = 0
@@ -289,13 +292,16 @@ class Tunnel:
 
     def _take_for(self, channel: Channel, frame: ChannelFrame, events: list[TunnelEvent]) -> None:
         inbound, outbound = channel.inbound, channel.outbound
-        highest, buffered = inbound.highest, outbound.buffered
+        highest, buffered, early = inbound.highest, outbound.buffered, inbound.early
         events.extend(channel.receive(frame))
         self._window.receive(inbound.highest - highest)
         self._buffered -= buffered - outbound.buffered
         if channel.ended:
             self._window.consume(inbound.abandon())
             self._starved.discard(channel)
+        self._early += inbound.early - early
+        if self._early > MOST_EARLY:
+            raise FlowViolation("bytes were sent in more pieces than are kept")
         if channel.has_to_say:
             self._outbox.want(channel)
         self._settle(channel)
@@ -369,6 +375,7 @@ class Tunnel:
 
     def _give_up(self, channel: Channel, ending: Ending) -> None:
         self._buffered -= channel.outbound.buffered
+        self._early -= channel.inbound.early
         channel.give_up(ending)
         self._window.consume(channel.inbound.abandon())
         self._starved.discard(channel)

@@ -180,7 +180,18 @@ OPENED = Open(1, "db:5432")
         (Side.GATEWAY, [Ack(((1, 1),))]),
         (Side.GATEWAY, [Ack(()), OPENED, Ack(())]),
         (Side.GATEWAY, [Alive(((1, 1),)), Alive(((1, 1),))]),
-        (Side.GATEWAY, [OPENED, *(Segment(1, 2 * each + 1, b"x") for each in range(1026))]),
+        (Side.GATEWAY, [OPENED, *(Segment(1, 2 * each + 1, b"x") for each in range(8194))]),
+        (
+            Side.GATEWAY,
+            [
+                frame
+                for channel in range(1, 36)
+                for frame in (
+                    Open(channel, "db:5432"),
+                    *(Segment(channel, 2 * each + 1, b"x") for each in range(8000)),
+                )
+            ],
+        ),
         (
             Side.GATEWAY,
             [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fairlead_tunnel.flights import MOST_UNDER_WAY
 from fairlead_tunnel.frames import Ack
 from fairlead_tunnel.tunnel import CHANNEL_WINDOW
 from tests.unit.fairlead_tunnel.tunnel_pair import MOST, Pair, frames_of
@@ -52,3 +53,18 @@ def test_more_than_an_acknowledgement_can_say_is_said_by_the_next_ones() -> None
         pair.talk(now=float(now))
     assert len(pair.gateway.received[channel]) == 1024 * 1024
     assert pair.client.tunnel.writable(channel) == CHANNEL_WINDOW
+
+
+def test_all_batches_but_the_first_may_come_early() -> None:
+    pair = Pair()
+    channel = pair.client.tunnel.open("db:5432")
+    batches = []
+    for _ in range(MOST_UNDER_WAY + 1):
+        pair.client.tunnel.write(channel, b"x")
+        batches += pair.client.batches()
+    assert len(batches) == MOST_UNDER_WAY
+    for batch in batches[1:]:
+        pair.gateway.take(batch)
+    assert pair.gateway.over is None
+    pair.gateway.take(batches[0])
+    assert pair.gateway.received[channel] == b"x" * MOST_UNDER_WAY
