@@ -62,7 +62,7 @@ class Inbound:
             return []
         found: list[Content] = []
         if not self._here:
-            found.append(content[self.received - offset :] if offset < self.received else content)
+            found.append(_light(content[self.received - offset :]))
             self.received = end
             return found
         for first, last in self._here.missing(self.received, end):
@@ -98,3 +98,10 @@ class Inbound:
         self._early.clear()
         self._here = RangeSet()
         return left
+
+
+def _light(content: Content) -> Content:
+    """Return bytes that may wait for a slow reader: a copy where they hold a much longer batch."""
+    if isinstance(content, memoryview) and 4 * len(content) < memoryview(content.obj).nbytes:
+        return bytes(content)
+    return content

@@ -28,6 +28,7 @@ from fairlead_tunnel.tunnel import (
 )
 from fairlead_tunnel.tunnel_events import (
     ChannelDrained,
+    ChannelReceived,
 )
 from tests.unit.fairlead_tunnel.tunnel_pair import Pair, Peer, frames_of
 
@@ -210,6 +211,22 @@ def test_what_no_peer_may_send_ends_the_tunnel(side: Side, frames: list[Frame]) 
     (last,) = frames_of(peer.batch())
     assert isinstance(last, Close)
     assert last.reason == "protocol_error"
+
+
+def test_few_bytes_that_wait_do_not_hold_a_long_batch() -> None:
+    pair = Pair()
+    slow, bulk = pair.client.tunnel.open("slow:1"), pair.client.tunnel.open("bulk:1")
+    pair.client.tunnel.write(slow, b"few")
+    pair.client.tunnel.write(bulk, bytes(200_000))
+    (batch,) = pair.client.batches()
+    pair.gateway.take(batch)
+    held = {
+        event.channel: memoryview(event.content).obj
+        for event in pair.gateway.events
+        if isinstance(event, ChannelReceived)
+    }
+    assert held[slow] == b"few"
+    assert held[bulk] is batch
 
 
 def test_a_client_that_leaves_numbers_of_channels_out_is_not_remembered_for_ever() -> None:
