@@ -86,16 +86,17 @@ class Outbox:
         self, *, carrier: int, most: int, now: float, answer: bool, alive: Sequence[Range]
     ) -> Batch | None:
         """Return what is to be sent now, or None; see `Tunnel.take_batch`."""
-        for channel_id in [each for each, until in self._held.items() if until <= now]:
-            del self._held[channel_id]
-            if channel_id in self._channels:
-                self.want(self._channels[channel_id])
+        if self._held:
+            self._release(now)
+        arrivals = self._arrivals
+        ack_due = arrivals.is_due(now) or (answer and arrivals.due is not None)
+        has_news = bool(self._ready) or self._window.due or self.ping_due
+        if not has_news and not ack_due and not alive:
+            return None  # most often: who sends asks until there is nothing
         pieces: list[Content] = [b""]
         parts: list[Part] = []
         if not self._departures.full:
             self._fill(pieces, parts, most - BATCH_HEADER_BYTES - _ROOM_FOR_NEWS)
-        arrivals = self._arrivals
-        ack_due = arrivals.is_due(now) or (answer and arrivals.due is not None)
         if len(pieces) == 1 and not ack_due and not alive:
             return None
         if alive:
@@ -124,6 +125,12 @@ class Outbox:
             elif (channel := self._channels.get(part.channel)) is not None:
                 channel.on_lost(part)
                 self.want(channel)
+
+    def _release(self, now: float) -> None:
+        for channel_id in [each for each, until in self._held.items() if until <= now]:
+            del self._held[channel_id]
+            if channel_id in self._channels:
+                self.want(self._channels[channel_id])
 
     def _fill(self, pieces: list[Content], parts: list[Part], room: int) -> None:
         window = self._window
