@@ -11,6 +11,8 @@ from fairlead_tunnel.frames import MAX_RANGES, Range
 from fairlead_tunnel.ranges import RangeSet
 
 MOST_UNDER_WAY: Final = 4096
+MOST_PARTS: Final = 256 * 1024
+"""So many parts of all batches may be under way, 150 bytes each beside what they carry."""
 ACK_BYTES: Final = 256 * 1024
 ACK_SECONDS: Final = 0.025
 
@@ -28,11 +30,12 @@ class Departures:
     def __init__(self) -> None:
         self._next = 1
         self._flights: dict[int, Flight] = {}
+        self._parts = 0
 
     @property
     def full(self) -> bool:
         """Say whether so many are under way that no more may leave."""
-        return len(self._flights) >= MOST_UNDER_WAY
+        return len(self._flights) >= MOST_UNDER_WAY or self._parts >= MOST_PARTS
 
     @property
     def lowest(self) -> int:
@@ -44,6 +47,7 @@ class Departures:
         batch_id = self._next
         if parts:
             self._flights[batch_id] = Flight(carrier, parts)
+            self._parts += len(parts)
         lowest = self.lowest
         self._next += 1
         return batch_id, lowest
@@ -62,12 +66,15 @@ class Departures:
                 bisect_left(under_way, first) : bisect_right(under_way, last)
             ]:
                 found.extend(self._flights.pop(batch_id).parts)
+        self._parts -= len(found)
         return found
 
     def lost(self, carriers: RangeSet) -> list[Part]:
         """Settle what went over these carriers, and return what has to be sent again."""
         gone = [key for key, flight in self._flights.items() if flight.carrier in carriers]
-        return [part for key in gone for part in self._flights.pop(key).parts]
+        found = [part for key in gone for part in self._flights.pop(key).parts]
+        self._parts -= len(found)
+        return found
 
 
 class Arrivals:
