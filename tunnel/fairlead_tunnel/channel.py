@@ -48,6 +48,7 @@ class Item(IntEnum):
     FIN = 4
     RESET = 5
     WINDOW = 6
+    PING = 10
 
 
 class Part(NamedTuple):

@@ -17,7 +17,7 @@ below `lowest` are settled: acknowledged, or what they carried was sent again. A
     7     ACK       n u8 ‖ (first u64 ‖ last u64) * n                      no: the next one says all
     8     ALIVE     n u8 ‖ (first u32 ‖ last u32) * n                      no: the next one says all
     9     CLOSE     reason ‖ message                                       no
-    10    PING      nothing                                                no
+    10    PING      nothing                                                yes
 
     reason    = n u8 ‖ n bytes, lower snake case, 1 to 64
     message   = n u16 ‖ n bytes of UTF-8, at most 1024

@@ -120,7 +120,9 @@ class Outbox:
             self._told = None
             self._arrivals.due = 0.0  # the newest ACK may be lost: the peer waits for the next
         for part in self._departures.lost(carriers):
-            if part.channel == 0:
+            if part.item is Item.PING:
+                self.ping_due = True
+            elif part.channel == 0:
                 self._window.due = True
             elif (channel := self._channels.get(part.channel)) is not None:
                 channel.on_lost(part)
@@ -141,6 +143,7 @@ class Outbox:
         if self.ping_due:
             self.ping_due = False
             pieces.append(encode(Ping()))
+            parts.append(Part(0, Item.PING))
         room -= sum(map(len, pieces))
         waiting = len(self._ready)
         while waiting and room > ROOM_FOR_CONTROL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairlead_tunnel.flights import MOST_UNDER_WAY
-from fairlead_tunnel.frames import Ack
+from fairlead_tunnel.frames import Ack, Ping
 from fairlead_tunnel.tunnel import CHANNEL_WINDOW
 from tests.unit.fairlead_tunnel.tunnel_pair import MOST, Pair, frames_of
 
@@ -68,3 +68,17 @@ def test_all_batches_but_the_first_may_come_early() -> None:
     assert pair.gateway.over is None
     pair.gateway.take(batches[0])
     assert pair.gateway.received[channel] == b"x" * MOST_UNDER_WAY
+
+
+def test_a_ping_that_is_lost_is_sent_again() -> None:
+    pair = Pair()
+    pair.client.tunnel.ping()
+    assert frames_of(pair.client.batch(carrier=1)) == [Ping()]
+    pair.client.tunnel.carrier_lost(1)
+    (again,) = pair.client.batches(carrier=2)
+    assert frames_of(again) == [Ping()]
+    pair.gateway.take(again)
+    (told,) = pair.gateway.batches(now=1.0)
+    pair.client.take(told)
+    pair.client.tunnel.carrier_lost(2)
+    assert pair.client.batch(carrier=3) is None
