@@ -126,8 +126,8 @@ class TunnelLost(Unavailable):
 
 
 _AGAIN = frozenset({"gateway_not_ready", "unavailable", "gateway_timeout"})
-_FINAL = frozenset({"offer_refused", "gateway_gone"})
-_GONE = frozenset({"gateway_gone", "gateway_lost", "drained"})
+_FINAL = frozenset({"offer_refused", "gateway_gone", "gateway_busy"})
+_GONE = frozenset({"gateway_gone", "gateway_busy", "gateway_lost", "drained"})
 _KINDS = (Unavailable, DeadlineExceeded)
 
 
@@ -139,5 +139,7 @@ def may_pass(error: FairleadError | TimeoutError) -> bool:
 
 
 def is_gone(error: FairleadError) -> bool:
-    """Say whether the session's gateway has gone, so that another session may get another one."""
+    """Say whether the session's gateway has gone or takes none, so that another session may get
+    another gateway.
+    """
     return error.reason in _GONE

@@ -59,8 +59,8 @@ class OpenSession:
         loading: asyncio.Future[None],
         seconds: float,
     ) -> AsyncIterator[AsyncSession]:
-        """Hold a session that is connected within `seconds`; one whose gateway goes away meanwhile
-        is replaced by another one, at another gateway.
+        """Hold a session that is connected within `seconds`; one whose gateway goes away meanwhile,
+        or takes none, is replaced by another one, at another gateway.
 
         Raises OpenTimeout, ConnectTimeout, ConnectionFailed, and what `hold` raises or the mesh
         says.

@@ -21,6 +21,7 @@ from signalling.launches import DEFAULT_PAGE, LARGEST_PAGE, PageSizeInvalid
 from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook, Watch
 from signalling.session_errors import (
+    GatewayBusy,
     GatewayGone,
     GatewayNotReady,
     GatewayTimeout,
@@ -125,7 +126,7 @@ class Broker:
         """Have the gateway answer an offer; the same offer again gets the same answer, also at the
         same time.
 
-        Raises SdpInvalid, SessionNotFound, SessionClosed, GatewayGone, OfferConflict,
+        Raises SdpInvalid, SessionNotFound, SessionClosed, GatewayGone, GatewayBusy, OfferConflict,
         OfferRefused, GatewayTimeout and GatewayNotReady.
         """
         check_offer(offer)
@@ -372,6 +373,8 @@ def _owned(tenant: str, session: Session) -> Session:
 def _raise_if_closed(session: Session) -> None:
     if session.close_reason in (CloseReason.GATEWAY_LOST, CloseReason.DRAINED):
         raise GatewayGone(session.session_id, session.close_reason)
+    if session.close_reason is CloseReason.GATEWAY_BUSY:
+        raise GatewayBusy(session.session_id)
     if session.close_reason is not None:
         raise SessionClosed(session.session_id, session.close_reason)
 

@@ -20,6 +20,7 @@ class CloseReason(StrEnum):
     LAUNCH_ENDED = "launch_ended"
     PEER_CLOSED = "peer_closed"
     GATEWAY_LOST = "gateway_lost"
+    GATEWAY_BUSY = "gateway_busy"
     EXPIRED = "expired"
     OFFER_FAILED = "offer_failed"
     DRAINED = "drained"
@@ -65,6 +66,7 @@ CLOSINGS: Final[Mapping[CloseReason, Closing]] = MappingProxyType(
         CloseReason.LAUNCH_ENDED: Closing(),
         CloseReason.PEER_CLOSED: Closing(user_initiated=True),
         CloseReason.GATEWAY_LOST: Closing(retryable=True),
+        CloseReason.GATEWAY_BUSY: Closing(retryable=True),
         CloseReason.EXPIRED: Closing(retryable=True),
         CloseReason.OFFER_FAILED: Closing(retryable=True),
         CloseReason.DRAINED: Closing(retryable=True),
@@ -93,6 +95,19 @@ CLOSINGS: Final[Mapping[CloseReason, Closing]] = MappingProxyType(
 _BY_WORD: Final = {reason.value: reason for reason in CloseReason} | {
     str(closing.code): reason for reason, closing in CLOSINGS.items() if closing.code is not None
 }
+
+
+def refusal_reason(text: str) -> CloseReason:
+    """Return why a session ends whose first offer a gateway refuses for a reason of its own; what
+    is not about the gateway is about the offer.
+    """
+    match text:
+        case "gateway_draining":
+            return CloseReason.DRAINED
+        case "gateway_full":
+            return CloseReason.GATEWAY_BUSY
+        case _:
+            return CloseReason.OFFER_FAILED
 
 
 def close_reason(text: str) -> CloseReason:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from chassis.clock import Clock
 from chassis.errors import FailedPrecondition, InvalidArgument, Unavailable
 from chassis.ids import is_id
-from signalling.close_reason import close_reason
+from signalling.close_reason import close_reason, refusal_reason
 from signalling.gateway import Meeting
 from signalling.launch_errors import ExecutionNotFound, LaunchNotHeld
 from signalling.session import Session
@@ -76,15 +76,23 @@ class GatewayDesk:
         )
 
     async def take_refusal(
-        self, gateway_id: str, session_id: str, message: str, *, round_number: int = 1
+        self,
+        gateway_id: str,
+        session_id: str,
+        message: str,
+        *,
+        reason: str = "",
+        round_number: int = 1,
     ) -> None:
         """Close a session whose first offer the gateway does not answer, or end the round of a
-        later one.
+        later one; `reason` is the gateway's word for why.
         """
 
         def step(before: Session) -> Session:
             after = self._own(gateway_id, before).refused(
-                message[:_MAX_DETAIL], round_number=round_number
+                message[:_MAX_DETAIL],
+                round_number=round_number,
+                reason=refusal_reason(reason),
             )
             if after.is_closed:
                 self._switchboard.forget(gateway_id, session_id)

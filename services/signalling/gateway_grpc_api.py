@@ -174,6 +174,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
                 gateway_id,
                 answered.session_id,
                 answered.refusal.message,
+                reason=answered.refusal.reason,
                 round_number=round_number,
             )
 

@@ -205,14 +205,20 @@ class Session:
             told, SessionEvent(0, EventKind.STATE, state=state)
         )
 
-    def refused(self, detail: str, *, round_number: int = 1) -> Session:
-        """Note that the gateway refuses the offer: the first one's refusal closes the session, a
-        later one's leaves the path that is up.
+    def refused(
+        self,
+        detail: str,
+        *,
+        round_number: int = 1,
+        reason: CloseReason = CloseReason.OFFER_FAILED,
+    ) -> Session:
+        """Note that the gateway refuses the offer: the first one's refusal closes the session for
+        `reason`, a later one's leaves the path that is up.
         """
         if self._verdict(Word.REFUSAL) is Verdict.IGNORE or round_number != self.round:
             return self
         if self.round == 1:
-            return self.closed(CloseReason.OFFER_FAILED, detail)
+            return self.closed(reason, detail)
         return replace(self, refusal=detail or "refused", version=self.version + 1)
 
     def with_found(

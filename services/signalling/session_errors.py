@@ -49,6 +49,18 @@ class GatewayGone(Unavailable):
         )
 
 
+class GatewayBusy(Unavailable):
+    """The session is closed, because its gateway holds as many as it takes."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session's gateway holds as many sessions as it takes; this one is closed.",
+            reason="gateway_busy",
+            remedy="Open another session, so that another gateway is chosen.",
+            fields={"session_id": session_id},
+        )
+
+
 class GatewayNotReady(Unavailable):
     """The session's gateway is away, and did not come back in time to answer the offer."""
 

@@ -220,10 +220,12 @@ class TracedDesk:
         await self._desk.take_answer(gateway_id, session_id, answer, round_number=round_number)
 
     async def take_refusal(
-        self, gateway_id: str, session_id: str, message: str, *, round_number: int
+        self, gateway_id: str, session_id: str, message: str, *, reason: str, round_number: int
     ) -> None:
         """Take a refusal."""
-        await self._desk.take_refusal(gateway_id, session_id, message, round_number=round_number)
+        await self._desk.take_refusal(
+            gateway_id, session_id, message, reason=reason, round_number=round_number
+        )
 
     async def take_candidates(
         self,

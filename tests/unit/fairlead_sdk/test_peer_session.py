@@ -95,7 +95,7 @@ def test_a_call_is_not_repeated_for_ever(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["send_offer", "watch_session"])
-@pytest.mark.parametrize("reason", ["gateway_gone", "gateway_lost", "drained"])
+@pytest.mark.parametrize("reason", ["gateway_gone", "gateway_busy", "gateway_lost", "drained"])
 def test_a_session_whose_gateway_goes_before_it_connects_is_replaced(
     call: str, reason: str
 ) -> None:

@@ -12,6 +12,7 @@ from signalling.gateway import GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import SandboxNotReady
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
 from signalling.session_errors import (
+    GatewayBusy,
     GatewayGone,
     GatewayNotReady,
     ModeUnsupported,
@@ -128,6 +129,27 @@ async def test_a_refused_offer_closes_the_session_and_says_why(house: House) -> 
     assert await house.state(session) == (SessionState.CLOSED, CloseReason.OFFER_FAILED)
     with pytest.raises(SessionClosed):
         await house.broker.offer("default", session.session_id, OFFER)
+
+
+@pytest.mark.parametrize(
+    ("reason", "error", "close_reason"),
+    [
+        ("gateway_draining", GatewayGone, CloseReason.DRAINED),
+        ("gateway_full", GatewayBusy, CloseReason.GATEWAY_BUSY),
+        ("sdp_invalid", OfferRefused, CloseReason.OFFER_FAILED),
+    ],
+)
+async def test_a_gateway_that_takes_no_offer_is_another_error_than_a_bad_offer(
+    house: House, reason: str, error: type[FairleadError], close_reason: CloseReason
+) -> None:
+    association, _ = await house.connect()
+    session = await house.broker.open("default", HELD.launch_id, "complete", None)
+    offering = asyncio.create_task(house.broker.offer("default", session.session_id, OFFER))
+    await association.next_order()
+    await house.desk.take_refusal(GATEWAY, session.session_id, "A sentence.", reason=reason)
+    with pytest.raises(error):
+        await offering
+    assert await house.state(session) == (SessionState.CLOSED, close_reason)
 
 
 async def test_sessions_go_to_the_least_loaded_gateway_that_takes_them(house: House) -> None:
