@@ -25,7 +25,7 @@ from signalling.session_errors import (
     GatewayGone,
     GatewayNotReady,
     GatewayTimeout,
-    ModeUnsupported,
+    ModeInvalid,
     OfferConflict,
     OfferRefused,
     RestartUnsupported,
@@ -81,7 +81,7 @@ class Broker:
         """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
         a conversation.
 
-        Raises ModeUnsupported, IcePolicyUnknown, RelayUnavailable, SessionNameRefused,
+        Raises ModeInvalid, ModeUnsupported, IcePolicyUnknown, RelayUnavailable, SessionNameRefused,
         SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and GatewaysFull.
         """
         wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy))
@@ -361,7 +361,7 @@ def _mode(text: str) -> SessionMode:
     try:
         return SessionMode(text)
     except ValueError:
-        raise ModeUnsupported from None
+        raise ModeInvalid from None
 
 
 def _owned(tenant: str, session: Session) -> Session:

@@ -192,6 +192,17 @@ class CursorAhead(InvalidArgument):
         )
 
 
+class ModeInvalid(InvalidArgument):
+    """A session was asked for with a mode that there is not."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "There is no such mode of sessions.",
+            reason="mode_invalid",
+            remedy="Use complete or trickle.",
+        )
+
+
 class ModeUnsupported(InvalidArgument):
     """A session was asked for with candidates travelling in a way that is not there."""
 

@@ -284,8 +284,8 @@ async def test_every_step_belongs_to_the_trace_of_the_offer(desk: Desk) -> None:
     [
         ("lch_unknown", pb.SESSION_MODE_COMPLETE, "launch_not_found"),
         (bare_launch().launch_id, pb.SESSION_MODE_COMPLETE, "launch_not_held"),
-        (HELD.launch_id, pb.SESSION_MODE_UNSPECIFIED, "mode_unsupported"),
-        (HELD.launch_id, 7, "mode_unsupported"),
+        (HELD.launch_id, pb.SESSION_MODE_UNSPECIFIED, "mode_invalid"),
+        (HELD.launch_id, 7, "mode_invalid"),
     ],
 )
 async def test_what_cannot_be_opened(

@@ -214,13 +214,13 @@ export class Session extends EventTarget {
   }
 
   /**
-   * Begin the next watch at the start when the events in between are gone; none where that would not help either.
+   * Begin the next watch at the start when the events in between are gone, or a store has lost them; none where that would not help either.
    * @param {{status: number, reason: string, detail: string, remedy: string}} problem
    * @param {(error: Refused) => void} reject
    */
   #refused(problem, reject) {
     this.#cursor = 0;
-    if (problem.status >= 500 || problem.status === 410) return;
+    if (problem.status >= 500 || problem.status === 410 || problem.reason === "cursor_invalid") return;
     this.#watch = null;
     reject(new Refused(problem.status, problem));
   }

@@ -151,8 +151,9 @@ def test_a_watch_that_is_refused(page: Page) -> None:
     }"""
     gone = {"status": 404, "reason": "session_not_found", "detail": "It is not there."}
     assert failure_of(page, script, gone) == ("Refused", "session_not_found")
-    run(page, script, {"status": 410, "reason": "cursor_gone", "detail": "They are gone."})
-    assert run(page, "() => mesh.sockets.length") == 2
+    for status, reason in ((410, "cursor_gone"), (400, "cursor_invalid")):
+        run(page, script, {"status": status, "reason": reason, "detail": "They are gone."})
+        assert run(page, "() => mesh.sockets.length") == 2
 
 
 @pytest.mark.parametrize(

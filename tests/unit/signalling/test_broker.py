@@ -15,6 +15,7 @@ from signalling.session_errors import (
     GatewayBusy,
     GatewayGone,
     GatewayNotReady,
+    ModeInvalid,
     ModeUnsupported,
     OfferConflict,
     OfferRefused,
@@ -187,6 +188,8 @@ async def test_a_key_gives_the_same_session_and_not_for_another_launch(house: Ho
         ("lch_unknown", "complete", LaunchNotFound),
         (BARE.launch_id, "complete", LaunchNotHeld),
         (HELD.launch_id, "trickle", ModeUnsupported),
+        (HELD.launch_id, "fast", ModeInvalid),
+        (HELD.launch_id, "", ModeInvalid),
     ],
 )
 async def test_what_cannot_be_opened(
