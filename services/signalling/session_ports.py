@@ -119,6 +119,16 @@ class ReachedLaunches(Protocol):
         ...
 
 
+class Targets(Protocol):
+    """Launches and sandboxes, as their hosts have them."""
+
+    async def is_gone(self, tenant: str, launch_id: str) -> bool:
+        """Say whether a launch or sandbox is over, also where only its host knows; raises where
+        that cannot be said.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Subscribed:
     """A watcher that has seen all up to the cursor is there: the session as it is."""

@@ -18,16 +18,19 @@ from signalling.gateway_desk import GatewayDesk
 from signalling.ice_servers import IceServers
 from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session_book import SessionBook
-from signalling.session_ports import ReachedLaunches
+from signalling.session_ports import ReachedLaunches, Targets
 from signalling.session_timings import SessionTimings
 from signalling.session_tracing import TracedDesk, TracedSessions
 from signalling.settings import Settings
 from signalling.switchboard import Switchboard
+from signalling.target_watch import TargetWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHalf:
-    """What is there before the launches are; they join at `sessions` and `desk`."""
+    """What is there before the launches are; they join at `sessions`, `desk` and
+    `looking_after`.
+    """
 
     book: SessionBook
     switchboard: Switchboard
@@ -66,6 +69,16 @@ class SessionHalf:
             timings=self.timings,
         )
         return TracedDesk(desk=desk, tracer_provider=self.tracer_provider)
+
+    @asynccontextmanager
+    async def looking_after(self, targets: Targets) -> AsyncIterator[None]:
+        """Close in the block the connected sessions of what is gone."""
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(TargetWatch(book=self.book, targets=targets).watch())
+            try:
+                yield
+            finally:
+                watching.cancel()
 
 
 @asynccontextmanager

@@ -75,6 +75,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                 clock=clock,
             )
         )
+        await stack.enter_async_context(half.looking_after(launches.reach))
         sessions = half.sessions(launches.reach)
         streams = EventStreams()
         door = FrontDoor(launches=launches, streams=streams, redis=redis)

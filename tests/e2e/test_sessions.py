@@ -92,6 +92,16 @@ def test_a_session_that_somebody_closes_ends_here_with_its_reason(stack: Running
         sandbox.release()
 
 
+def test_a_session_ends_when_the_lease_of_its_sandbox_does(stack: RunningStack) -> None:
+    with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
+        sandbox = fairlead.sandboxes.create(isolation="process", lease=60)
+        with fairlead.sessions.open(sandbox.sandbox_id) as session:
+            sandbox.renew(lease=1)
+            session.wait_lost()
+            closed = fairlead.sessions.get(session.session_id)
+            assert (closed.state, closed.close_reason) == ("closed", "launch_ended")
+
+
 def test_a_signalling_that_is_killed_ends_no_session(fresh_stack: RunningStack) -> None:
     with Fairlead(url=fresh_stack.url, api_key=fresh_stack.api_key) as fairlead:
         sandbox = fairlead.sandboxes.create(isolation="process")

@@ -211,9 +211,31 @@ async def test_sessions_reach_a_sandbox_and_end_with_it(room: SandboxRoom) -> No
     assert (await reach.reached(TENANT, launch.launch_id)).held
     await reach.open_port(TENANT, launch.launch_id, 80, MEETING)
     assert launches.opened == [(launch.launch_id, 80, MEETING)]
+    assert not await reach.is_gone(TENANT, made.sandbox_id)
     room.channels.open[made.sandbox_id] = "ses"
     await room.keeper.release(TENANT, made.sandbox_id)
     assert room.channels.open == {}
+    assert await reach.is_gone(TENANT, made.sandbox_id)
+
+
+async def test_what_a_launch_leads_to_is_gone_with_it_or_with_its_sandbox(
+    room: SandboxRoom,
+) -> None:
+    made, launches = await room.make(), FakeReachedLaunches()
+    reach = Reach(launches=launches, sandboxes=room.keeper)  # type: ignore[arg-type]
+    held = replace(held_launch(), sandbox_id=made.sandbox_id)
+    for launch, is_gone in (
+        (held, False),
+        (replace(held, sandbox_id=""), False),
+        (replace(held, released_at=START), True),
+        (replace(held, sandbox_id=UNKNOWN), True),
+    ):
+        launches.put(TENANT, launch)
+        assert await reach.is_gone(TENANT, launch.launch_id) is is_gone
+    room.faults.refuse("sandboxes.get:before", Unavailable("Away.", reason="host_away"))
+    launches.put(TENANT, held)
+    with pytest.raises(Unavailable):
+        await reach.is_gone(TENANT, held.launch_id)
 
 
 async def test_two_releases_at_once_both_hear_that_it_is_gone(room: SandboxRoom) -> None:
