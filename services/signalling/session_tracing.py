@@ -18,7 +18,7 @@ from signalling.gateway_desk import GatewayDesk
 from signalling.ice_candidate import CandidateOutcome
 from signalling.ice_servers import IceServer
 from signalling.session import Session
-from signalling.session_ports import Sessions, Watched
+from signalling.session_ports import Sessions, Targets, Watched
 
 ATTRIBUTES = (
     "fairlead.launch.id",
@@ -204,6 +204,27 @@ def _context(traceparent: str) -> Context | None:
 
 def _of(session_id: str) -> dict[str, str | int]:
     return {"fairlead.session.id": session_id[:64]}
+
+
+_UNSAMPLED = f"00-{'f' * 32}-{'f' * 16}-00"
+"""W3C Trace Context, section 3.2.2.5: a caller that is not recorded."""
+
+
+class UntracedTargets:
+    """Targets that are asked for without spans: it happens every few seconds, and belongs to
+    nothing that anybody did.
+    """
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+
+    async def is_gone(self, tenant: str, launch_id: str) -> bool:
+        """Say whether a launch or sandbox is over."""
+        token = attach(remote_context(_UNSAMPLED))
+        try:
+            return await self._targets.is_gone(tenant, launch_id)
+        finally:
+            detach(token)
 
 
 class TracedDesk:

@@ -20,7 +20,7 @@ from signalling.redis_sessions import RedisGateways, RedisSessions
 from signalling.session_book import SessionBook
 from signalling.session_ports import ReachedLaunches, Targets
 from signalling.session_timings import SessionTimings
-from signalling.session_tracing import TracedDesk, TracedSessions
+from signalling.session_tracing import TracedDesk, TracedSessions, UntracedTargets
 from signalling.settings import Settings
 from signalling.switchboard import Switchboard
 from signalling.target_watch import TargetWatch
@@ -74,7 +74,8 @@ class SessionHalf:
     async def looking_after(self, targets: Targets) -> AsyncIterator[None]:
         """Close in the block the connected sessions of what is gone."""
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(TargetWatch(book=self.book, targets=targets).watch())
+            watch = TargetWatch(book=self.book, targets=UntracedTargets(targets))
+            watching = tasks.create_task(watch.watch())
             try:
                 yield
             finally:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from signalling.session_errors import SessionNotFound
-from signalling.session_tracing import ATTRIBUTES, TracedSessions
+from signalling.session_tracing import ATTRIBUTES, TracedSessions, UntracedTargets
 from signalling.switchboard import Want
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house
 from tests.fakes.sessions import ANSWER, OFFER, candidate
@@ -99,3 +99,20 @@ async def test_a_tenant_writes_into_no_other_tenants_trace() -> None:
         await it.sessions.offer("other", opened.session_id, OFFER)
     _, refused = it.spans()
     assert trace_of(refused) != TRACE
+
+
+async def test_what_is_asked_for_every_few_seconds_leaves_no_span() -> None:
+    traced = Traced("")
+    tracer = traced.provider.get_tracer("test")
+
+    class Calling:
+        """Asks as a gRPC client does, with a span of its own."""
+
+        async def is_gone(self, tenant: str, launch_id: str) -> bool:
+            with tracer.start_as_current_span("rpc"):
+                return (tenant, launch_id) == ("default", HELD.launch_id)
+
+    assert await UntracedTargets(Calling()).is_gone("default", HELD.launch_id)
+    assert traced.exporter.get_finished_spans() == ()
+    await Calling().is_gone("default", HELD.launch_id)
+    assert [span.name for span in traced.exporter.get_finished_spans()] == ["rpc"]
