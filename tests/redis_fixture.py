@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -62,6 +63,19 @@ class RedisServer:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def hang(self) -> None:
+        """Stop the process where it stands: connections are taken, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on; it answers what it was asked meanwhile."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None:
+            raise AssertionError("it does not run")
+        self._process.send_signal(number)
 
     def _listens(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:

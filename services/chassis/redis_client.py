@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from redis import exceptions
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
@@ -20,6 +21,9 @@ from chassis.errors import Unavailable
 
 CONNECT_SECONDS = 2.0
 COMMAND_SECONDS = 5.0
+"""For each answer of Redis, of which a handshake has several."""
+WHOLE_SECONDS = 6.0
+"""For a command or a pipeline with all that it waits for: connecting, handshake, second try."""
 LONGEST_BLOCK_MILLISECONDS = 4000
 """What a blocking command may ask for; more would run into the socket's timeout."""
 
@@ -61,8 +65,6 @@ class _CancellableConnection(AbstractConnection):
         """Write a command; raises redis-py's ConnectionError and TimeoutError."""
         if not self.is_connected:
             await self.connect_check_health(check_health=False)
-        if check_health:
-            await self.check_health()  # type: ignore[no-untyped-call]
         # Without a time of its own it writes as it is called.
         seconds, self.socket_timeout = self.socket_timeout, None
         try:
@@ -75,19 +77,54 @@ class _CancellableConnection(AbstractConnection):
 
 
 @asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """Give up after WHOLE_SECONDS; raises redis-py's TimeoutError."""
+    try:
+        async with asyncio.timeout(WHOLE_SECONDS):
+            yield
+    except TimeoutError:
+        raise exceptions.TimeoutError("Timeout of the whole command") from None
+
+
+class _BoundedRedis(Redis):
+    """A client whose commands end in time, whatever Redis does.
+
+    redis-py bounds each wait, not their sum: tries are nested in the tries of connecting, so that a
+    Redis that takes connections and answers nothing held a command for minutes.
+    """
+
+    async def execute_command(self, *args: object, **options: object) -> object:
+        """Execute a command."""
+        async with _in_time():
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        """Begin a pipeline that ends in time as well."""
+        return _BoundedPipeline(
+            self.connection_pool, self.response_callbacks, transaction, shard_hint
+        )
+
+
+class _BoundedPipeline(Pipeline):
+    async def execute(self, raise_on_error: bool = True) -> list[object]:
+        """Execute what is queued."""
+        async with _in_time():
+            return await super().execute(raise_on_error)
+
+
+@asynccontextmanager
 async def open_redis(url: str) -> AsyncIterator[Redis]:
     """Open a client for `url` (redis://, rediss:// or unix:///path) and close it at the end.
 
     It connects at the first command, so a room starts while Redis is away. Replies are text. A
     command whose connection broke is tried once more: a command that must not run twice carries its
-    own guard (compare-and-set).
+    own guard (compare-and-set). Every one ends within WHOLE_SECONDS, a subscription in twice that.
     """
-    client = Redis.from_url(
+    client = _BoundedRedis.from_url(
         url,
         decode_responses=True,
         socket_connect_timeout=CONNECT_SECONDS,
         socket_timeout=COMMAND_SECONDS,
-        health_check_interval=15,
         retry=Retry(ConstantBackoff(0.05), retries=1),
     )
     pool = client.connection_pool

@@ -128,13 +128,15 @@ class GatewayApi(rpc.GatewayServiceServicer):
             match request.WhichOneof("message"):
                 case "heartbeat":
                     beat = request.heartbeat
-                    await self._switchboard.heard(
+                    is_registered = await self._switchboard.heard(
                         association,
                         sessions=beat.sessions,
                         channels=beat.channels,
                         draining=beat.draining,
                     )
-                    await self._desk.keep_connected(gateway_id)
+                    # A stream that waits twice for a store that hangs would seem silent itself.
+                    if is_registered:
+                        await self._desk.keep_connected(gateway_id)
                 case "answered":
                     await self._take_outcome(gateway_id, request.answered)
                 case "candidates_found":

@@ -101,7 +101,7 @@ class SessionBook:
     async def end_launch(self, launch_id: str) -> Sequence[Session]:
         """Let nobody open another session of a launch, and return those that there are."""
         self._ended.add(launch_id)
-        with self._lenience():
+        with self.lenience():
             await self._store.end_launch(launch_id, remembered_seconds=KEPT_AFTER_CLOSE_SECONDS)
         return await self.of_launch(launch_id)
 
@@ -169,7 +169,7 @@ class SessionBook:
 
     async def of_gateway(self, gateway_id: str) -> Sequence[Session]:
         """Return a gateway's sessions that are not closed, those included that the store lost."""
-        with self._lenience():
+        with self.lenience():
             stored = await self._store.of_gateway(gateway_id)
         return self._merged(
             stored, (session for session in self.live() if session.gateway_id == gateway_id)
@@ -177,7 +177,7 @@ class SessionBook:
 
     async def of_launch(self, launch_id: str) -> Sequence[Session]:
         """Return a launch's sessions that are not closed, those included that the store lost."""
-        with self._lenience():
+        with self.lenience():
             stored = await self._store.of_launch(launch_id)
         return self._merged(
             stored, (session for session in self.live() if session.launch_id == launch_id)
@@ -187,7 +187,7 @@ class SessionBook:
         self, tenant: str, *, after: str, size: int
     ) -> tuple[Sequence[Session], str]:
         """Return sessions of a tenant that go on, by id, and the id to go on after, if any."""
-        with self._lenience():
+        with self.lenience():
             found, following = await self._store.of_tenant(tenant, after=after, size=size)
         return [session for session in found if not self._is_late(session)], following
 
@@ -212,7 +212,7 @@ class SessionBook:
         await self._show_stored(sorted(wanted))
 
     async def _show_stored(self, session_ids: Sequence[str]) -> None:
-        with self._lenience():
+        with self.lenience():
             stored = await self._store.get_many(session_ids)
         for session in stored:
             self._note(session)
@@ -231,8 +231,8 @@ class SessionBook:
         return not session.is_negotiated or self._clock.monotonic() >= self._lenient_until
 
     @contextmanager
-    def _lenience(self) -> Iterator[None]:
-        """Remember when the store was away."""
+    def lenience(self) -> Iterator[None]:
+        """Remember when the store was away: ask in it whatever is kept where the sessions are."""
         try:
             yield
         except Unavailable:
@@ -240,7 +240,7 @@ class SessionBook:
             raise
 
     async def _read(self, session_id: str) -> Session:
-        with self._lenience():
+        with self.lenience():
             stored = await self._store.get(session_id)
         session = stored or self._live.get(session_id)
         if session is None:
@@ -258,7 +258,7 @@ class SessionBook:
         left = 0.0
         if not session.is_closed:
             left = max(0.0, (session.expires_at - self._clock.now()).total_seconds())
-        with self._lenience():
+        with self.lenience():
             saved = await self._store.save(
                 session,
                 ttl_seconds=left + KEPT_AFTER_CLOSE_SECONDS,

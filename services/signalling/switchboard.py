@@ -186,9 +186,11 @@ class Switchboard:
     async def _look(self) -> None:
         """List the registered gateways, without one whose stream ended here meanwhile."""
         begun = self._clock.monotonic()
+        with self._book.lenience():
+            registered = await self._directory.list()
         self._elsewhere = [
             gateway
-            for gateway in await self._directory.list()
+            for gateway in registered
             if self._lost_at.get(gateway.gateway_id, begun - 1) < begun
         ]
 
@@ -266,13 +268,13 @@ class Switchboard:
 
     async def heard(
         self, association: Association, *, sessions: int, channels: int, draining: bool
-    ) -> None:
-        """Take a heartbeat and renew the gateway's lease."""
+    ) -> bool:
+        """Take a heartbeat and renew the gateway's lease; say whether the store took it."""
         association.heard_at = self._clock.monotonic()
         association.gateway = replace(
             association.gateway, sessions=sessions, channels=channels, draining=draining
         )
-        await self._register(association.gateway)
+        return await self._register(association.gateway)
 
     async def disconnect(self, association: Association) -> None:
         """Note the end of a stream; its sessions wait for the gateway to come back."""
@@ -373,8 +375,11 @@ class Switchboard:
         """Return the registered gateways, by id."""
         return await self._directory.list()
 
-    async def _register(self, gateway: Gateway) -> None:
+    async def _register(self, gateway: Gateway) -> bool:
         try:
-            await self._directory.put(gateway)
+            with self._book.lenience():
+                await self._directory.put(gateway)
         except FairleadError as error:
             log.warning("gateway not registered", extra={"reason": error.reason})
+            return False
+        return True

@@ -108,18 +108,28 @@ class FakeSessionStore:
 
 
 class FakeGatewayDirectory:
-    """Registrations in a dictionary, without leases."""
+    """Registrations in a dictionary, without leases; `raising` is raised by everything while it is
+    set.
+    """
 
     def __init__(self) -> None:
         self._gateways: dict[str, Gateway] = {}
+        self.raising: FairleadError | None = None
 
     async def put(self, gateway: Gateway) -> None:
+        self._ask()
         self._gateways[gateway.gateway_id] = gateway
 
     async def remove(self, gateway_id: str) -> None:
+        self._ask()
         self._gateways.pop(gateway_id, None)
 
+    def _ask(self) -> None:
+        if self.raising is not None:
+            raise self.raising
+
     async def list(self) -> Sequence[Gateway]:
+        self._ask()
         return [self._gateways[gateway_id] for gateway_id in sorted(self._gateways)]
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 from redis import exceptions
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from chassis import redis_client
 from chassis.errors import Kind
 from chassis.redis_client import (
     LONGEST_BLOCK_MILLISECONDS,
@@ -39,6 +42,70 @@ async def test_a_redis_that_is_away_is_unavailable_and_comes_back(own_redis: Red
         own_redis.start()
         with redis_errors():
             assert await redis.get("k") is None
+
+
+Asking = Callable[[Redis], Awaitable[object]]
+
+
+async def subscribe(redis: Redis) -> None:
+    async with redis.pubsub() as channel:
+        await channel.subscribe("c")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda redis: redis.get("k"),
+        lambda redis: redis.register_script("return 1")(),
+        lambda redis: redis.pipeline(transaction=False).get("k").get("l").execute(),
+        lambda redis: redis.pipeline(transaction=True).get("k").execute(),
+    ],
+    ids=["command", "script", "pipeline", "transaction"],
+)
+async def test_a_redis_that_hangs_is_unavailable_in_time_and_comes_back(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch, ask: Asking, is_connected: bool
+) -> None:
+    # A single answer may take for ever here: it is the whole that ends in time.
+    monkeypatch.setattr(redis_client, "COMMAND_SECONDS", 600)
+    monkeypatch.setattr(redis_client, "WHOLE_SECONDS", 0.2)
+    async with asyncio.timeout(60), open_redis(own_redis.url) as redis:
+        if is_connected:
+            await ask(redis)
+        own_redis.hang()
+        for _ in range(2):
+            with pytest.raises(RedisUnavailable), redis_errors():
+                await ask(redis)
+        own_redis.resume()
+        monkeypatch.undo()
+        with redis_errors():
+            await ask(redis)
+            await redis.set("k", "1")
+            assert await redis.get("k") == "1"
+
+
+@pytest.mark.asyncio
+async def test_a_subscription_at_a_redis_that_hangs_is_given_up(
+    own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_client, "COMMAND_SECONDS", 0.2)
+    async with asyncio.timeout(60), open_redis(own_redis.url) as redis:
+        own_redis.hang()
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await subscribe(redis)
+        own_redis.resume()
+        await subscribe(redis)
+
+
+@pytest.mark.asyncio
+async def test_a_hang_is_over_before_anybody_gives_up(own_redis: RedisServer) -> None:
+    async with asyncio.timeout(60), open_redis(own_redis.url) as redis:
+        await redis.set("k", "1")
+        own_redis.hang()
+        asking = asyncio.ensure_future(cast("Awaitable[str]", redis.get("k")))
+        asyncio.get_running_loop().call_later(0.1, own_redis.resume)
+        assert await asking == "1"
 
 
 @pytest.mark.asyncio

@@ -83,11 +83,11 @@ class Replica:
 
 @asynccontextmanager
 async def open_replica(
-    state: Path, redis_url: str, launches: FakeReachedLaunches
+    state: Path, redis_url: str, launches: FakeReachedLaunches, *, session_seconds: float = 60.0
 ) -> AsyncIterator[Replica]:
     """Serve a replica; those of one Redis belong together."""
     provider = TracerProvider()
-    settings = Settings(redis_url=redis_url, state=state)
+    settings = Settings(redis_url=redis_url, state=state, session_seconds=session_seconds)
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(redis_url))
         clock = SystemClock()

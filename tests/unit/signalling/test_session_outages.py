@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from chassis.errors import Unavailable
 from signalling.close_reason import CloseReason
 from signalling.session_event import SessionState
+from signalling.switchboard import Association
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house
 
 pytestmark = pytest.mark.asyncio
@@ -48,6 +50,44 @@ async def test_a_session_that_connects_while_the_store_is_away_goes_on(house: Ho
     await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
     assert await house.state(session) == (SessionState.CONNECTED, None)
     assert await house.state(opened) == (SessionState.CLOSED, CloseReason.EXPIRED)
+
+
+async def patrol(house: House, association: Association) -> None:
+    association.heard_at = house.clock.monotonic()  # its heartbeat waits for the store as well
+    await house.switchboard.patrol()
+
+
+async def beat(house: House, association: Association) -> bool:
+    return await house.switchboard.heard(association, sessions=1, channels=1, draining=False)
+
+
+@pytest.mark.parametrize("notice", [patrol, beat], ids=["patrol", "heartbeat"])
+@pytest.mark.parametrize("times", [8, 400])
+async def test_a_connected_session_outlives_a_store_that_only_the_directory_misses(
+    house: House, notice: Callable[[House, Association], Awaitable[object]], times: int
+) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+    house.directory.raising = house.store.raising = Away()
+    for _ in range(times):
+        house.clock.advance(9)
+        with suppress(Away):
+            assert not await notice(house, association)
+    house.directory.raising = house.store.raising = None
+    house.clock.advance(9)
+    association.heard_at = house.clock.monotonic()
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CONNECTED, None)
+    assert await beat(house, association)
+    await house.desk.keep_connected(GATEWAY)
+    house.clock.advance(59)
+    association.heard_at = house.clock.monotonic()
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CONNECTED, None)
+    house.clock.advance(2)
+    await house.switchboard.patrol()
+    assert await house.state(session) == (SessionState.CLOSED, CloseReason.EXPIRED)
 
 
 async def test_a_session_that_never_connected_is_not_kept_for_ever(house: House) -> None:
