@@ -51,7 +51,7 @@ class HeldSession:
         self._rounds = Rounds(wanted)
         self._association: Association | None = None
         self._is_up = False
-        self._was_up = False
+        self._up_round = 0
         self._ended: CloseReason | None = None
         self._deadline: float | None = None
         self._changed = asyncio.Event()
@@ -75,8 +75,8 @@ class HeldSession:
             return
         self._tell_all(self._rounds.everything())
         if self._is_up:
-            self._tell(Changed(self.wanted.session_id, True))
-        elif self._was_up:
+            self._tell_up()
+        elif self._up_round:
             self._ask_restart()
 
     def given(self, candidates: Candidates) -> None:
@@ -92,7 +92,7 @@ class HeldSession:
         self._association = await self._answer_first()
         self._tell_all(self._rounds.news())
         if self._is_up:
-            self._tell(Changed(self.wanted.session_id, True))
+            self._tell_up()
         log.info("session answered", extra={"session_id": self.wanted.session_id})
         self._await_path((self.wanted.expires_at - self._clock.now()).total_seconds())
         negotiating = asyncio.create_task(self._negotiate(self._association))
@@ -180,10 +180,11 @@ class HeldSession:
             case AllFound():
                 self._rounds.found_all()
             case PathUp():
-                self._is_up = self._was_up = True
+                self._is_up = True
+                self._up_round = self._rounds.answered_round
                 self._deadline = None
                 if self._association is not None:
-                    self._tell(Changed(session_id, True))
+                    self._tell_up()
                 log.info("session connected", extra={"session_id": session_id})
             case PathDown() if self._is_up:
                 self._is_up = False
@@ -206,6 +207,12 @@ class HeldSession:
         association = self._association
         if association and association.can_restart and not self._rounds.has_next:
             self._tell(RestartWanted(self.wanted.session_id, self._rounds.round))
+
+    def _tell_up(self) -> None:
+        """Say which round's path is up: in mid-restart it is the old one, which must not end what
+        the client has to say of the new one.
+        """
+        self._tell(Changed(self.wanted.session_id, True, round=self._up_round))
 
     def _tell_all(self, reports: list[Report]) -> None:
         for report in reports:

@@ -73,11 +73,12 @@ class RestartWanted:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A session is connected, or closed for `close_reason`."""
+    """A session is connected by the path of a round, or closed for `close_reason`."""
 
     session_id: str
     connected: bool
     close_reason: str = ""
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)

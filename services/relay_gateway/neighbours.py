@@ -156,6 +156,7 @@ def _request(report: Report) -> pb.SynchronizeRequest:
                     session_id=report.session_id,
                     connected=report.connected,
                     close_reason=report.close_reason,
+                    round=report.round,
                 )
             )
         case PortWanted():

@@ -80,12 +80,20 @@ class Rounds:
         self._trickles = wanted.trickles
         self._current: _Round | None = None
         self._next: _Round | None = None
+        self._answered = 0
         self.want(wanted)
 
     @property
     def round(self) -> int:
         """The round that is answered or being answered; 0 before the first."""
         return self._current.wanted.round if self._current else 0
+
+    @property
+    def answered_round(self) -> int:
+        """The last round that was answered, whose path it is that comes up; before there is one,
+        the round that is being answered.
+        """
+        return self._answered or self.round
 
     @property
     def has_next(self) -> bool:
@@ -143,6 +151,8 @@ class Rounds:
         """Note the answer to the offer of a round, or why there is none."""
         if self._current and self._current.wanted.round == of_round:
             self._current.outcome = outcome
+            if isinstance(outcome, str):
+                self._answered = of_round
 
     def news(self) -> list[Report]:
         """Return what signalling has not been told yet, and count it as told."""

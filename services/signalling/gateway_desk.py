@@ -125,11 +125,25 @@ class GatewayDesk:
         await self._take(gateway_id, session_id, lambda before: before.restart_wanted(round_number))
 
     async def take_change(
-        self, gateway_id: str, session_id: str, *, connected: bool, reason: str
+        self,
+        gateway_id: str,
+        session_id: str,
+        *,
+        connected: bool,
+        reason: str,
+        round_number: int = 0,
     ) -> None:
-        """Note that an association has connected, or is closed and forgotten by the gateway."""
+        """Note that an association has connected, by the path of a round, or is closed and
+        forgotten by the gateway.
+        """
         if connected:
-            await self._take(gateway_id, session_id, self._connected)
+            await self._take(
+                gateway_id,
+                session_id,
+                lambda before: before.connected(
+                    expires_at=self._until(), round_number=round_number
+                ),
+            )
             return
 
         def step(before: Session) -> Session:
@@ -208,9 +222,6 @@ class GatewayDesk:
             )
         except (SessionClosed, SessionNotFound, SessionStateInvalid):
             self._switchboard.unwant(gateway_id, session_id)
-
-    def _connected(self, before: Session) -> Session:
-        return before.connected(expires_at=self._until())
 
     def _until(self) -> datetime:
         """Return until when a connected session holds without another word of its gateway."""

@@ -159,6 +159,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
                         changed.session_id,
                         connected=changed.connected,
                         reason=changed.close_reason,
+                        round_number=changed.round,
                     )
         except FairleadError as error:
             # What was said is lost; the stream is ended so that hello and welcome put it right.

@@ -259,10 +259,16 @@ class Session:
         is_asked = any(replace(event, sequence=known.sequence) == known for known in self.events)
         return self if is_asked or round_number != self.round else self._telling(event)
 
-    def connected(self, *, expires_at: datetime) -> Session:
-        """Note that it is connected, and until when that holds without another word."""
+    def connected(self, *, expires_at: datetime, round_number: int = 0) -> Session:
+        """Note that it is connected by the path of a round, and until when that holds without
+        another word. Round 0 is the one under way, if it is answered; the path of an earlier one
+        leaves the one under way open, one that cannot be told changes no round.
+        """
         self._verdict(Word.CONNECTED)
-        up_round = self.round if self.answer else self.connected_round
+        up_round = self.connected_round
+        named = round_number or self.round
+        if named < self.round or (named == self.round and self.answer):
+            up_round = max(up_round, named)
         if self.is_connected:
             return replace(
                 self, connected_round=up_round, expires_at=expires_at, version=self.version + 1

@@ -273,10 +273,18 @@ class TracedDesk:
         await self._desk.take_wish(gateway_id, session_id, round_number)
 
     async def take_change(
-        self, gateway_id: str, session_id: str, *, connected: bool, reason: str
+        self,
+        gateway_id: str,
+        session_id: str,
+        *,
+        connected: bool,
+        reason: str,
+        round_number: int,
     ) -> None:
         """Take a change of an association."""
-        await self._desk.take_change(gateway_id, session_id, connected=connected, reason=reason)
+        await self._desk.take_change(
+            gateway_id, session_id, connected=connected, reason=reason, round_number=round_number
+        )
 
     async def keep_connected(self, gateway_id: str) -> None:
         """Renew a gateway's connected sessions."""

@@ -53,7 +53,7 @@ async def room(*, connected: bool = True, wanted: WantedSession = WANTED) -> Asy
         if connected:
             it.made.connect()
             await settle()
-            assert it.heard() == [Answered(ID, "v=0 answer", 1), Changed(ID, True)]
+            assert it.heard() == [Answered(ID, "v=0 answer", 1), Changed(ID, True, round=1)]
         yield it
     assert [made.closes for made in carrier.made.values()] == [1]
 
@@ -90,7 +90,7 @@ def test_local_candidates_are_told_at_once_and_all_of_them_after_a_reconnect() -
             assert it.heard() == [
                 Answered(ID, "v=0 answer", 1),
                 Candidates(ID, 1, 0, ("x", "y", "relay"), True),
-                Changed(ID, True),
+                Changed(ID, True, round=1),
             ]
 
     run(scenario())
@@ -110,9 +110,50 @@ def test_a_lost_path_asks_for_a_restart_and_a_restart_brings_it_back() -> None:
             await asyncio.sleep(45)
             assert it.board.session_ids == [ID]
             it.made.connect()
-            assert it.heard() == [Changed(ID, True)]
+            assert it.heard() == [Changed(ID, True, round=2)]
             await asyncio.sleep(3600)
             assert it.board.session_ids == [ID]
+
+    run(scenario())
+
+
+def test_a_line_that_is_lost_in_mid_restart_states_the_old_path_as_the_old_rounds() -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.board.want(SECOND)
+            await settle()
+            it.line.disconnect()
+            it.heard()
+            it.line.connect(it.said)
+            it.board.reconcile([replace(SECOND, candidates=("a",))])
+            it.board.given(Candidates(ID, 2, 0, ("a", "b"), True))
+            await settle()
+            assert it.heard() == [
+                Answered(ID, "answer to offer 2", 2),
+                Changed(ID, True, round=1),
+            ]
+            assert it.made.applied == ["a", "b"]
+            it.made.connect()
+            it.board.want(SECOND)
+            assert it.heard()[-1] == Changed(ID, True, round=2)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_path_that_comes_up_is_of_the_last_round_that_was_answered(is_refused: bool) -> None:
+    async def scenario() -> None:
+        async with room() as it:
+            it.made.lose_path()
+            it.made.may_restart.clear()
+            it.made.error = SdpInvalid("it is nonsense") if is_refused else None
+            it.board.want(SECOND)
+            await settle()
+            if is_refused:
+                it.made.may_restart.set()
+                await settle()
+            it.made.connect()
+            assert it.heard()[-1] == Changed(ID, True, round=1)
 
     run(scenario())
 
@@ -123,7 +164,7 @@ def test_a_path_that_comes_back_needs_no_restart() -> None:
             it.made.lose_path()
             await asyncio.sleep(29)
             it.made.connect()
-            assert it.heard() == [RestartWanted(ID, 1), Changed(ID, True)]
+            assert it.heard() == [RestartWanted(ID, 1), Changed(ID, True, round=1)]
             await asyncio.sleep(3600)
             assert it.board.session_ids == [ID]
 

@@ -65,7 +65,7 @@ async def test_a_session_is_answered_connected_and_ended_once() -> None:
         assert it.said.told == [Answered("ses_a", "v=0 answer")]
         made.connect()
         await turns()
-        assert it.said.told[-1] == Changed("ses_a", True)
+        assert it.said.told[-1] == Changed("ses_a", True, round=1)
         made.channels = 3
         assert it.board.heartbeat() == Heartbeat(1, 3, False)
         made.end()
@@ -87,9 +87,9 @@ async def test_a_session_wanted_again_is_told_again_and_not_made_twice() -> None
         assert it.said.told == [
             Answered("ses_a", "v=0 answer"),
             Answered("ses_a", "v=0 answer"),
-            Changed("ses_a", True),
+            Changed("ses_a", True, round=1),
             Answered("ses_a", "v=0 answer"),
-            Changed("ses_a", True),
+            Changed("ses_a", True, round=1),
         ]
 
 

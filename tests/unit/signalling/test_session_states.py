@@ -230,16 +230,18 @@ class SessionAgainstModel(RuleBasedStateMachine):
             assert self.now.answer or self.now.is_refused
             self.now.is_wished = True
 
-    @rule()
-    def connect(self) -> None:
+    @rule(number=st.integers(0, 5))
+    def connect(self, number: int) -> None:
         error: type[FairleadError] | None = None
         if self.reason is not None:
             error = SessionClosed
         elif not self.was_answered:
             error = SessionStateInvalid
-        if self.take(lambda: self.session.connected(expires_at=LATER), error):
+        step = self.session.connected
+        if self.take(lambda: step(expires_at=LATER, round_number=number), error):
             assert self.now is not None
-            self.now.is_up = bool(self.now.answer)
+            if number in (0, len(self.rounds)) and self.now.answer:
+                self.now.is_up = True
             self.was_connected = True
 
     @precondition(lambda self: len(self.rounds) > 2)
@@ -264,6 +266,7 @@ class SessionAgainstModel(RuleBasedStateMachine):
             assert session.state is SessionState.OPENED
             assert list(session.client_candidates) == self.early
             return
+        assert (session.phase is Phase.CONNECTED) is now.is_up
         if self.was_connected:
             assert session.state is SessionState.CONNECTED
         else:
@@ -319,6 +322,17 @@ def test_a_connection_of_the_old_round_that_is_told_late_does_not_end_the_new_on
     assert (session.state, session.phase) == (SessionState.CONNECTED, Phase.RESTARTING)
     session, outcomes = session.with_candidates(2, TEXTS[:1], ended=False)
     assert outcomes == [CandidateOutcome.ACCEPTED]
+
+
+@pytest.mark.parametrize(
+    ("told", "phase"), [(1, Phase.ANSWERED), (2, Phase.CONNECTED), (0, Phase.CONNECTED)]
+)
+def test_a_path_that_is_told_in_mid_restart_is_that_of_its_round(told: int, phase: Phase) -> None:
+    session = up().restarted("two", expires_at=LATER).with_answer("yes", round_number=2)
+    session = session.connected(expires_at=LATER, round_number=told)
+    assert (session.state, session.phase) == (SessionState.CONNECTED, phase)
+    session = session.connected(expires_at=LATER, round_number=1)
+    assert session.phase is phase
 
 
 def test_a_round_takes_so_many_candidates() -> None:

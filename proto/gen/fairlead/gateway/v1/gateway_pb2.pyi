@@ -301,22 +301,28 @@ class SessionChanged(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
     CLOSE_REASON_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
     connected: _builtins.bool
     """Whether it is connected; false means that it is closed and the gateway has forgotten it."""
     close_reason: _builtins.str
     """Why it is closed, as in the table of docs/api.md; empty when connected."""
+    round: _builtins.int
+    """Round whose path is up; an earlier one than that under way is a path that a restart is to replace. 0 counts as
+    the last that was answered.
+    """
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         connected: _builtins.bool = ...,
         close_reason: _builtins.str = ...,
+        round: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "connected", b"connected", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_reason", b"close_reason", "connected", b"connected", "round", b"round", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
