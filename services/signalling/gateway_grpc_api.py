@@ -104,10 +104,23 @@ class GatewayApi(rpc.GatewayServiceServicer):
         hello: pb.Hello,
     ) -> None:
         open_ports = asyncio.Semaphore(_PORT_REQUESTS)
+        renewing: asyncio.Task[None] | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
                 async for request in requests:
-                    if request.WhichOneof("message") != "port_wanted":
+                    kind = request.WhichOneof("message")
+                    if kind == "heartbeat":
+                        beat = request.heartbeat
+                        self._switchboard.heard(
+                            association,
+                            sessions=beat.sessions,
+                            channels=beat.channels,
+                            draining=beat.draining,
+                        )
+                        # What comes behind it does not wait for a store that hangs.
+                        if renewing is None or renewing.done():
+                            renewing = tasks.create_task(self._renew(association))
+                    elif kind != "port_wanted":
                         await self._take(request, association)
                     elif open_ports.locked():
                         association.give(
@@ -119,24 +132,23 @@ class GatewayApi(rpc.GatewayServiceServicer):
                             self._open_port(request.port_wanted, association, hello.workers_address)
                         )
                         task.add_done_callback(lambda _: open_ports.release())
+                if renewing is not None:
+                    renewing.cancel()
         finally:
             association.end("closed")
+
+    async def _renew(self, association: Association) -> None:
+        """Renew the lease of a gateway and then its sessions, if the store is there."""
+        try:
+            if await self._switchboard.renew(association):
+                await self._desk.keep_connected(association.gateway.gateway_id)
+        except FairleadError as error:
+            _give_up(association, error)
 
     async def _take(self, request: pb.SynchronizeRequest, association: Association) -> None:
         gateway_id = association.gateway.gateway_id
         try:
             match request.WhichOneof("message"):
-                case "heartbeat":
-                    beat = request.heartbeat
-                    is_registered = await self._switchboard.heard(
-                        association,
-                        sessions=beat.sessions,
-                        channels=beat.channels,
-                        draining=beat.draining,
-                    )
-                    # A stream that waits twice for a store that hangs would seem silent itself.
-                    if is_registered:
-                        await self._desk.keep_connected(gateway_id)
                 case "answered":
                     await self._take_outcome(gateway_id, request.answered)
                 case "candidates_found":
@@ -162,9 +174,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
                         round_number=changed.round,
                     )
         except FairleadError as error:
-            # What was said is lost; the stream is ended so that hello and welcome put it right.
-            log.warning("gateway not heard", extra={"reason": error.reason})
-            association.end("not_heard")
+            _give_up(association, error)
 
     async def _take_outcome(self, gateway_id: str, answered: pb.SessionAnswered) -> None:
         round_number = answered.round or 1
@@ -255,6 +265,12 @@ def register_gateways(
     rpc.add_GatewayServiceServicer_to_server(
         GatewayApi(switchboard=switchboard, desk=desk, clock=clock, servers=servers), server
     )
+
+
+def _give_up(association: Association, error: FairleadError) -> None:
+    """End a stream of which something was lost, so that hello and welcome put it right."""
+    log.warning("gateway not heard", extra={"reason": error.reason})
+    association.end("not_heard")
 
 
 async def _hello(requests: AsyncIterator[pb.SynchronizeRequest]) -> pb.Hello:

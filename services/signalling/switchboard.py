@@ -266,14 +266,17 @@ class Switchboard:
         log.info("gateway connected", extra={"gateway_id": gateway.gateway_id})
         return association, wanted
 
-    async def heard(
+    def heard(
         self, association: Association, *, sessions: int, channels: int, draining: bool
-    ) -> bool:
-        """Take a heartbeat and renew the gateway's lease; say whether the store took it."""
+    ) -> None:
+        """Take a heartbeat."""
         association.heard_at = self._clock.monotonic()
         association.gateway = replace(
             association.gateway, sessions=sessions, channels=channels, draining=draining
         )
+
+    async def renew(self, association: Association) -> bool:
+        """Renew the lease of a gateway that was heard; say whether the store took it."""
         return await self._register(association.gateway)
 
     async def disconnect(self, association: Association) -> None:

@@ -52,6 +52,9 @@ async def test_connected_sessions_outlive_a_redis_that_hung(
             body = {"target": HELD.launch_id, "mode": "trickle"}
             assert_problem(await http.post("/v1/sessions", json=body), 503, "redis_unavailable")
             await gate.say(BEAT)
+        # What comes behind a thousand heartbeats waits for none of them.
+        for _ in range(1000):
+            await gate.say(BEAT)
         await eventually(session, lambda known: known.expires_at < replica.half.clock.now())
         assert not (await gate.port(session_id, 1)).HasField("refusal")
         own_redis.resume()

@@ -166,7 +166,7 @@ async def test_sessions_go_to_the_least_loaded_gateway_that_takes_them(house: Ho
     with pytest.raises(GatewaysFull):
         await house.broker.open("default", HELD.launch_id, "complete", None)
     for association in (one, two):
-        await house.switchboard.heard(association, sessions=2, channels=0, draining=True)
+        house.switchboard.heard(association, sessions=2, channels=0, draining=True)
     with pytest.raises(GatewayUnavailable):
         await house.broker.open("default", HELD.launch_id, "complete", None)
 

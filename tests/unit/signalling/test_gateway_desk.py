@@ -111,7 +111,7 @@ async def test_the_sessions_of_a_silent_gateway_wait_and_then_are_lost(house: Ho
     session = await house.answered(association)
     await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
     house.clock.advance(14)
-    await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+    house.switchboard.heard(association, sessions=1, channels=0, draining=False)
     await house.desk.keep_connected(GATEWAY)
     house.clock.advance(16)
     await house.switchboard.patrol()
@@ -133,7 +133,7 @@ async def test_sessions_expire_unless_their_gateway_is_heard(house: House) -> No
     await house.desk.take_change(GATEWAY, connected.session_id, connected=True, reason="")
     for _ in range(9):
         house.clock.advance(10)
-        await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+        house.switchboard.heard(association, sessions=1, channels=0, draining=False)
         await house.desk.keep_connected(GATEWAY)
         await house.switchboard.patrol()
     assert await house.state(connected) == (SessionState.CONNECTED, None)

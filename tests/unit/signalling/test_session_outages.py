@@ -58,7 +58,8 @@ async def patrol(house: House, association: Association) -> None:
 
 
 async def beat(house: House, association: Association) -> bool:
-    return await house.switchboard.heard(association, sessions=1, channels=1, draining=False)
+    house.switchboard.heard(association, sessions=1, channels=1, draining=False)
+    return await house.switchboard.renew(association)
 
 
 @pytest.mark.parametrize("notice", [patrol, beat], ids=["patrol", "heartbeat"])
@@ -98,7 +99,7 @@ async def test_a_session_that_never_connected_is_not_kept_for_ever(house: House)
         await house.broker.open("default", HELD.launch_id, "complete", None)
     house.store.raising = None
     house.clock.advance(61)
-    await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+    house.switchboard.heard(association, sessions=1, channels=0, draining=False)
     await house.switchboard.patrol()
     assert await house.state(session) == (SessionState.CLOSED, CloseReason.EXPIRED)
 

@@ -119,7 +119,7 @@ async def test_a_gateway_that_moves_to_the_other_replica_is_told_everything() ->
         assert wanted == [session_id]
         for house in (client, gateway):
             house.clock.advance(8)
-            await client.switchboard.heard(moved, sessions=1, channels=0, draining=False)
+            client.switchboard.heard(moved, sessions=1, channels=0, draining=False)
             await house.switchboard.patrol()
         session = await gateway.broker.get("default", session_id)
         assert session.state is SessionState.CONNECTED

@@ -366,7 +366,7 @@ async def test_a_session_has_so_long_to_connect(house: House) -> None:
     session = await house.broker.get("default", session_id)
     assert session.expires_at == house.clock.now() + timedelta(seconds=24)
     house.clock.advance(24)
-    await house.switchboard.heard(association, sessions=1, channels=0, draining=False)
+    house.switchboard.heard(association, sessions=1, channels=0, draining=False)
     await house.switchboard.patrol()
     assert await house.state(session) == (SessionState.CLOSED, CloseReason.EXPIRED)
     assert await association.next_order() == Unwant(session_id)
@@ -381,7 +381,7 @@ async def test_connected_sessions_go_on_while_the_store_is_away(house: House) ->
         await house.broker.open("default", HELD.launch_id, "trickle", None)
     for _ in range(12):
         house.clock.advance(10)
-        await house.switchboard.heard(association, sessions=1, channels=1, draining=False)
+        house.switchboard.heard(association, sessions=1, channels=1, draining=False)
         await house.desk.keep_connected(GATEWAY)
         with suppress(Away):
             await house.switchboard.patrol()
@@ -389,7 +389,7 @@ async def test_connected_sessions_go_on_while_the_store_is_away(house: House) ->
     await house.switchboard.patrol()
     await house.desk.keep_connected(GATEWAY)
     house.clock.advance(50)
-    await house.switchboard.heard(association, sessions=1, channels=1, draining=False)
+    house.switchboard.heard(association, sessions=1, channels=1, draining=False)
     await house.switchboard.patrol()
     session = await house.broker.get("default", session_id)
     assert session.state is SessionState.CONNECTED
