@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import TracebackType
 
 import grpc
@@ -133,16 +134,16 @@ class ErrorMapping(grpc.aio.ServerInterceptor):
         if method is None or call.method.startswith("/grpc."):
             return method
 
-        def around(context: ServicerContext) -> _MappedCall:
-            return _MappedCall(context=context, method=call.method)
-
-        return wrapped(method, around)
+        # The path and not the call, whose metadata would be kept as long as a stream is open.
+        return wrapped(method, partial(_MappedCall, call.method))
 
 
 class _MappedCall:
     """A call that is served, around its method."""
 
-    def __init__(self, *, context: ServicerContext, method: str) -> None:
+    __slots__ = ("_context", "_method")
+
+    def __init__(self, method: str, context: ServicerContext) -> None:
         self._context = context
         self._method = method
 

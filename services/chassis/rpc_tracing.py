@@ -35,7 +35,12 @@ _DEADLINE_SLACK_SECONDS = 0.05
 
 
 class RpcSpan:
-    """The span of one call; it ends once, and what comes later is ignored."""
+    """The span of one call; it ends once, and what comes later is ignored.
+
+    What it recorded is let go of then: a stream can be open for hours after its span.
+    """
+
+    __slots__ = ("span",)
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -48,6 +53,7 @@ class RpcSpan:
         if code is not grpc.StatusCode.OK:
             self.span.set_status(StatusCode.ERROR, code.name)
         self.span.end()
+        self.span = trace.INVALID_SPAN
 
     def opened(self) -> None:
         """End the span of a stream at its first response."""
@@ -67,6 +73,7 @@ class ServerTracing(grpc.aio.ServerInterceptor):
     def __init__(self, *, tracer_provider: trace.TracerProvider, trusts_callers: bool) -> None:
         self._tracer = tracer_provider.get_tracer("chassis.rpc")
         self._trusts_callers = trusts_callers
+        self._root = otel_context.Context()
 
     async def intercept_service(
         self,
@@ -80,25 +87,58 @@ class ServerTracing(grpc.aio.ServerInterceptor):
             return method
         carrier = {key: str(value) for key, value in call.invocation_metadata or ()}
         caller = _PROPAGATOR.extract(carrier, otel_context.Context())
-        parent = caller if self._trusts_callers else otel_context.Context()
-        links = [] if self._trusts_callers else links_to(caller)
+        opening = _Opening(
+            tracer=self._tracer,
+            path=call.method,
+            parent=caller if self._trusts_callers else self._root,
+            links=() if self._trusts_callers else tuple(links_to(caller)),
+            streams=method.response_streaming,
+        )
+        return wrapped(method, opening)
 
-        def around(context: ServicerContext) -> _ServerCall:
-            rpc = _start(self._tracer, call.method, SpanKind.SERVER, parent, links)
-            return _ServerCall(context=context, rpc=rpc, parent=parent)
 
-        return wrapped(method, around)
+class _Opening:
+    """Opens the span of a call that is served.
+
+    Kept as long as a stream is open: a closure is three times its size, and has all metadata.
+    """
+
+    __slots__ = ("_links", "_parent", "_path", "_streams", "_tracer")
+
+    def __init__(
+        self,
+        *,
+        tracer: trace.Tracer,
+        path: str,
+        parent: otel_context.Context,
+        links: Sequence[trace.Link],
+        streams: bool,
+    ) -> None:
+        self._tracer = tracer
+        self._path = path
+        self._parent = parent
+        self._links = links
+        self._streams = streams
+
+    def __call__(self, context: ServicerContext) -> _ServerCall:
+        rpc = _start(self._tracer, self._path, SpanKind.SERVER, self._parent, self._links)
+        seen = _identity_of(rpc.span) if self._streams else rpc.span
+        return _ServerCall(context=context, rpc=rpc, seen=seen, parent=self._parent)
 
 
 class _ServerCall:
-    """The span of a call that is served, from before its method to its end."""
+    """The span of a call that is served, from before its method to its end; its method sees `seen`
+    as the current one.
+    """
+
+    __slots__ = ("_context", "_rpc", "_token")
 
     def __init__(
-        self, *, context: ServicerContext, rpc: RpcSpan, parent: otel_context.Context
+        self, *, context: ServicerContext, rpc: RpcSpan, seen: Span, parent: otel_context.Context
     ) -> None:
         self._context = context
         self._rpc = rpc
-        self._token = otel_context.attach(trace.set_span_in_context(rpc.span, parent))
+        self._token = otel_context.attach(trace.set_span_in_context(seen, parent))
 
     async def __aenter__(self) -> Callable[[], None]:
         return self._rpc.opened
@@ -268,6 +308,11 @@ def _start(
             f"rpc.{name}", context=parent, kind=kind, attributes=attributes, links=links
         )
     )
+
+
+def _identity_of(span: Span) -> Span:
+    """Return what others need to be a span's children, without what it has recorded."""
+    return trace.NonRecordingSpan(span.get_span_context())
 
 
 def _code_of(call: grpc.aio.Call) -> grpc.StatusCode:

@@ -37,6 +37,8 @@ def nothing() -> None:
 class _WatchedContext:
     """A servicer context that also tells when a response has been written."""
 
+    __slots__ = ("_context", "_written")
+
     def __init__(self, *, context: ServicerContext, written: Callable[[], None]) -> None:
         self._context = context
         self._written = written
@@ -49,31 +51,45 @@ class _WatchedContext:
         self._written()
 
 
+class _Wrapped:
+    """A method with what is about it; a third of a closure, and kept while a stream is open."""
+
+    __slots__ = ("_around", "_inner")
+
+    def __init__(self, *, inner: object, around: Around) -> None:
+        self._inner = inner
+        self._around = around
+
+    async def unary(self, request: object, context: ServicerContext) -> object:
+        async with self._around(context):
+            return await cast(_Unary, self._inner)(request, context)
+
+    async def streaming(self, request: object, context: ServicerContext) -> None:
+        async with self._around(context) as responded:
+            watched = context
+            if responded is not nothing:
+                watched = cast(ServicerContext, _WatchedContext(context=context, written=responded))
+            if not inspect.isasyncgenfunction(self._inner):
+                await cast(_Writing, self._inner)(request, watched)
+                return
+            async with aclosing(cast(_Yielding, self._inner)(request, watched)) as responses:
+                async for response in responses:
+                    await watched.write(response)
+                    del response  # the next one may be hours away
+
+
 def wrapped(
     method: grpc.RpcMethodHandler[Request, Response], around: Around
 ) -> grpc.RpcMethodHandler[Request, Response]:
     """Return `method`, a coroutine or async generator function, with `around` about it."""
     inner = method.stream_stream or method.stream_unary or method.unary_stream or method.unary_unary
-
-    async def unary(request: object, context: ServicerContext) -> object:
-        async with around(context):
-            return await cast(_Unary, inner)(request, context)
-
-    async def streaming(request: object, context: ServicerContext) -> None:
-        async with around(context) as responded:
-            watched = cast(ServicerContext, _WatchedContext(context=context, written=responded))
-            if not inspect.isasyncgenfunction(inner):
-                await cast(_Writing, inner)(request, watched)
-                return
-            async with aclosing(cast(_Yielding, inner)(request, watched)) as responses:
-                async for response in responses:
-                    await watched.write(response)
-
+    both = _Wrapped(inner=inner, around=around)
     make = _MAKERS[method.request_streaming, method.response_streaming]
-    behaviour = streaming if method.response_streaming else unary
     return cast(
         "grpc.RpcMethodHandler[Request, Response]",
         cast(Callable[..., object], make)(
-            behaviour, method.request_deserializer, method.response_serializer
+            both.streaming if method.response_streaming else both.unary,
+            method.request_deserializer,
+            method.response_serializer,
         ),
     )

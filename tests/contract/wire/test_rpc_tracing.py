@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import StatusCode
+from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.trace import SpanKind, StatusCode
 
 from chassis.rpc_channel import closing
 from tests.contract.wire.echo import NAME, Wire, health, wire
@@ -83,6 +84,33 @@ async def test_a_caller_that_is_not_trusted_is_only_linked_to(bind: str) -> None
     assert client.context is not None
     assert [link.context.span_id for link in server.links] == [client.context.span_id]
     assert is_child(spans["internal echo.unary"], server)
+
+
+def kept_spans(name: str) -> list[Span]:
+    """The recording spans of servers that somebody holds, ended ones included."""
+    return [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, Span) and each.name == name and each.kind is SpanKind.SERVER
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["Yield", "Both"])
+async def test_an_open_stream_keeps_nothing_of_its_span_but_the_identity(
+    bind: str, kind: str
+) -> None:
+    name = f"rpc.EchoService/{kind}"
+    async with wire(bind) as w:
+        call = w.yielding()(b"") if kind == "Yield" else w.both()()
+        if isinstance(call, grpc.aio.StreamStreamCall):
+            await call.write(b"")
+        await call.read()
+        await w.until(f"server {name}")
+        w.exporter.clear()
+        gc.collect()
+        assert kept_spans(name) == []
+        call.cancel()
 
 
 @pytest.mark.asyncio
