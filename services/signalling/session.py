@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 from signalling.close_reason import CloseReason
 from signalling.ice_candidate import MOST_IN_A_ROUND, CandidateOutcome, sorted_out
@@ -333,8 +334,7 @@ class Session:
     def _telling(self, *events: SessionEvent) -> Session:
         """Return it as the next record, with events to which their numbers are given."""
         numbered = (
-            replace(event, sequence=number)
-            for number, event in enumerate(events, start=self.sequence + 1)
+            _numbered(event, number) for number, event in enumerate(events, start=self.sequence + 1)
         )
         log = (*self.events, *numbered)
         dropped = log[:-MOST_EVENTS]
@@ -345,6 +345,12 @@ class Session:
             forgotten=dropped[-1].sequence if dropped else self.forgotten,
             version=self.version + 1,
         )
+
+
+@lru_cache(maxsize=256)
+def _numbered(event: SessionEvent, number: int) -> SessionEvent:
+    """Return an event with its number; most sessions have the same few, and share them."""
+    return replace(event, sequence=number)
 
 
 def _digest(offer: str) -> str:

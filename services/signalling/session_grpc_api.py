@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
-
 import grpc
 
 from fairlead.session.v1 import session_pb2 as pb
@@ -81,17 +78,22 @@ class SessionApi(rpc.SessionServiceServicer):
             ice_servers=self._servers(session),
         )
 
-    async def WatchSession(
+    # grpc.aio also takes a coroutine that writes, which is smaller than a generator around one; the
+    # generated stub only knows generators.
+    async def WatchSession(  # type: ignore[override]
         self,
         request: pb.WatchSessionRequest,
         context: grpc.aio.ServicerContext[pb.WatchSessionRequest, pb.WatchSessionResponse],
-    ) -> AsyncIterator[pb.WatchSessionResponse]:
-        watching = self._sessions.watch(
+    ) -> None:
+        happenings = self._sessions.watch(
             current_tenant(), request.session_id, max(0, request.cursor)
         )
-        async with aclosing(watching) as happenings:
+        try:
             async for watched in happenings:
-                yield watched_proto(watched)
+                await context.write(watched_proto(watched))
+                del watched  # the next one may be hours away
+        finally:
+            await happenings.aclose()
 
     async def GetSession(
         self,

@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from types import TracebackType
 
 from opentelemetry.context import Context, attach, detach, get_current
@@ -71,6 +70,35 @@ class _Step:
             case Exception():
                 self._span.set_status(StatusCode.ERROR, "internal")
         self._span.end()
+
+
+class _TracedWatch(AsyncGenerator[Watched, None]):
+    """A watch with a span around its first step. Each later one is that of the watch itself: with a
+    generator around it, each of thousands that wait would take half a kilobyte more.
+    """
+
+    __slots__ = ("_opening", "_watch")
+
+    def __init__(self, watch: AsyncGenerator[Watched, None], opening: Callable[[], _Step]) -> None:
+        self._watch = watch
+        self._opening: Callable[[], _Step] | None = opening
+
+    def __anext__(self) -> Coroutine[object, object, Watched]:
+        return self.asend(None)
+
+    def asend(self, value: None) -> Coroutine[object, object, Watched]:
+        opening, self._opening = self._opening, None
+        return self._watch.asend(value) if opening is None else self._begin(opening)
+
+    async def athrow(self, *raised: object) -> Watched:
+        return await self._watch.athrow(*raised)  # type: ignore[call-overload,no-any-return]
+
+    async def aclose(self) -> None:
+        await self._watch.aclose()
+
+    async def _begin(self, opening: Callable[[], _Step]) -> Watched:
+        with opening():
+            return await anext(self._watch)
 
 
 class TracedSessions:
@@ -152,17 +180,14 @@ class TracedSessions:
             span.set_attribute("fairlead.session.round", session.round)
             return session
 
-    async def watch(
-        self, tenant: str, session_id: str, cursor: int
-    ) -> AsyncGenerator[Watched, None]:
+    def watch(self, tenant: str, session_id: str, cursor: int) -> AsyncGenerator[Watched, None]:
         """Watch a session; the span ends when the watcher is there."""
-        async with aclosing(self._sessions.watch(tenant, session_id, cursor)) as happenings:
-            context = self._context(tenant, session_id)
-            with self._spans.open("session.watch", _of(session_id), context):
-                subscribed = await anext(happenings)
-            yield subscribed
-            async for watched in happenings:
-                yield watched
+        return _TracedWatch(
+            self._sessions.watch(tenant, session_id, cursor),
+            lambda: self._spans.open(
+                "session.watch", _of(session_id), self._context(tenant, session_id)
+            ),
+        )
 
     def _context(self, tenant: str, session_id: str) -> Context | None:
         return _context(self._trace_of(tenant, session_id))
