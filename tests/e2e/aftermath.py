@@ -21,6 +21,7 @@ from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
 from tests.e2e.running_stack import RunningStack
 
 _KEPT = (
+    "launch-ended",
     "launch",
     "launch-events",
     "execution",
@@ -32,7 +33,7 @@ _KEPT = (
     "workspace",
     "workspace-key",
 )
-_INDEXES = ("launches", "gateway-sessions", "launch-sessions")
+_INDEXES = ("tenant-sessions", "launches", "gateway-sessions", "launch-sessions")
 _LEASED = ("host", "gateway", "gateways", "launch-owner", "published")
 
 
@@ -137,7 +138,7 @@ def _records(stack: RunningStack) -> list[str]:
             kind = key.split(":")[1]
             if kind not in (*_KEPT, *_INDEXES, *_LEASED):
                 found.append(f"unknown key {key}")
-            elif kind != "launches" and client.ttl(key) == -1:
+            elif kind not in ("launches", "tenant-sessions") and client.ttl(key) == -1:
                 found.append(f"{key} has no time to live")
             if kind == "launch":
                 found += _unfinished(key, client.hget(key, "record"))
