@@ -220,7 +220,7 @@ async def test_twenty_connections_at_once_and_all_is_freed() -> None:
     await eventually(count, lambda found: found <= len(with_sockets) - 40)
     near_engine.close()
     far_engine.close()
-    assert descriptors() == before
+    assert descriptors() <= before  # what a test before left to be closed may be gone meanwhile
 
 
 @pytest.mark.asyncio
