@@ -22,6 +22,7 @@ from sandbox_worker.errors import (
     HostFull,
     KeyTaken,
     SandboxBound,
+    SandboxLost,
     SandboxNotFound,
     SandboxReleased,
     WorkerDraining,
@@ -108,8 +109,8 @@ class Sandboxes:
     async def create(self, *, tenant: str, key: str, order: SandboxOrder) -> Sandbox:
         """Make a sandbox, or return the one that this tenant and key already mean.
 
-        Raises SandboxReleased, KeyTaken, IsolationFailed, HostFull, WorkerDraining, what
-        SandboxPlans.plan raises and, with a workspace, what `bind` raises.
+        Raises SandboxReleased, SandboxLost, KeyTaken, IsolationFailed, HostFull, WorkerDraining,
+        what SandboxPlans.plan raises and, with a workspace, what `bind` raises.
         """
         sandbox_id = self.id_of(tenant, key)
         plan = self._plans.plan(order)
@@ -147,6 +148,8 @@ class Sandboxes:
             raise KeyTaken(sandbox_id)
         if held.making is not None:
             await outcome(held.making)
+        if held.ending is ExitReason.HOST_LOST:
+            raise SandboxLost(sandbox_id)
         if held.ending is not None:
             raise SandboxReleased(sandbox_id)
         return held.sandbox

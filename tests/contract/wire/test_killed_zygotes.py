@@ -40,7 +40,7 @@ _CGROUPS_READY = 8
 """Cgroups that a worker keeps for its next sandboxes."""
 
 _DONE = {"kept\n"}
-_LOST = {"sandbox_lost", "sandbox_not_found", "EXIT_REASON_HOST_LOST"}
+_LOST = {"create: sandbox_lost", "sandbox_lost", "sandbox_not_found", "EXIT_REASON_HOST_LOST"}
 _MAY_BE_LOST = (
     # A create goes on without these.
     "clone may go on",
@@ -116,11 +116,14 @@ class Scene:
             return pb.ExitReason.Name(output.exit.reason)
         return output.stdout.decode()
 
-    async def killed(self) -> Sequence[psutil.Process]:
-        """Kill the zygote that stops next, there; returns what it had below it."""
+    async def killed(self, using: asyncio.Task[str]) -> Sequence[psutil.Process]:
+        """Kill the zygote that stops next in `using`; returns what it had below it."""
 
         async def stopped() -> int:
-            return self.stop.stopped()
+            pid = self.stop.stopped()
+            # A zygote that makes a network ahead may stop after its call is over.
+            assert pid or not using.done() or using.result() in _DONE
+            return pid
 
         pid = await eventually(stopped)
         zygote = psutil.Process(pid)
@@ -218,7 +221,7 @@ async def see_killed(scene: Scene, step: str, *, bound_apart: bool = False) -> N
     before, files = mounts(), scene.files()
     scene.stop.arm(step)
     using = asyncio.create_task(scene.use(bound_apart=bound_apart))
-    held = await scene.killed()
+    held = await scene.killed(using)
     expected = outcomes(step, pool_size=scene.pool_size, bound_apart=bound_apart)
     assert await using in expected
     assert await scene.use(bound_apart=bound_apart) == "kept\n"

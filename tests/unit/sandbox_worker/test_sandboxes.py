@@ -12,7 +12,7 @@ from chassis.ids import random_id
 from sandbox_worker.execution import ExitReason
 from sandbox_worker.held_sandbox import SandboxOrder
 from sandbox_worker.network.networks import Networks
-from sandbox_worker.ports import SandboxRecord
+from sandbox_worker.ports import Enclosure, SandboxRecord
 from sandbox_worker.profile import Profile
 from sandbox_worker.sandbox import (
     Fence,
@@ -197,6 +197,24 @@ async def test_a_lost_enclosure_ends_its_sandbox() -> None:
     await bench.sandboxes.close()
     assert held.ending is ExitReason.HOST_LOST
     assert bench.records.records[sandbox.sandbox_id].released_at is not None
+
+
+async def test_one_that_is_lost_while_it_is_made_is_told_as_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    prepare = Networks.prepare
+
+    async def lost(
+        networks: Networks, sandbox_id: str, enclosure: Enclosure, policy: NetworkPolicy
+    ) -> None:
+        bench.isolation.enclosures[sandbox_id].lose()
+        await prepare(networks, sandbox_id, enclosure, policy)
+
+    monkeypatch.setattr(Networks, "prepare", lost)
+    assert await bench.reason() == "sandbox_lost"
+    await bench.sandboxes.close()
+    assert await bench.reason() == "sandbox_released"
 
 
 async def test_leases_end_unless_they_are_renewed() -> None:
