@@ -47,17 +47,29 @@ async def stub_gateway(stack: Stack) -> AsyncIterator[Program]:
     own = psutil.Process(stack.pids["relay-gateway"])
     settings = own.environ()
     place = (settings["FAIRLEAD_RELAY_SIGNALLING"], settings["FAIRLEAD_SECRET_FILE"])
+    # One that is stopped while it connects would count as there for some time.
+    await _until_gateways(stack, 1)
     own.send_signal(signal.SIGSTOP)
     try:
-        async with asyncio.timeout(60), opened_caller(stack.url, stack.api_key) as caller:
-            while (await caller.call("GET", "/v1/gateways"))[1]["gateways"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        await _until_gateways(stack, 0)
         words = (sys.executable, "-m", "benchmarks.sessions.stub_gateway", *place)
         async with started(*words) as program:
             await program.hear()
             yield program
     finally:
         own.send_signal(signal.SIGCONT)
+
+
+async def _until_gateways(stack: Stack, count: int) -> None:
+    async with asyncio.timeout(60), opened_caller(stack.url, stack.api_key) as caller:
+        while await _gateways(caller) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+
+async def _gateways(caller: Caller) -> int:
+    listed = (await caller.call("GET", "/v1/gateways"))[1]["gateways"]
+    assert isinstance(listed, list)
+    return len(listed)
 
 
 class Negotiations:

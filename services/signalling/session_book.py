@@ -169,6 +169,11 @@ class SessionBook:
         """Close a session if its time has passed; returns it when this call did."""
         return await self._close(session_id, self.timely)
 
+    async def expire_if_due(self, session: Session) -> None:
+        """Close a session if its copy says that its time has passed, and the store agrees."""
+        if session.expires_at <= self._clock.now():
+            await self.expire(session.session_id)
+
     async def _close(self, session_id: str, step: Callable[[Session], Session]) -> Session | None:
         try:
             session, changed = await self.change(session_id, step)

@@ -202,6 +202,8 @@ class Switchboard:
         gateways = {gateway.gateway_id: gateway for gateway in self._elsewhere}
         for gateway_id, association in self._associations.items():
             gateways[gateway_id] = association.gateway
+            if self._is_silent(association):
+                del gateways[gateway_id]
         able = [gateway for gateway in gateways.values() if gateway.can_trickle or not trickles]
         if gateways and not able:
             raise ModeUnsupported
@@ -253,7 +255,7 @@ class Switchboard:
                     reason = ended.get(session.session_id, CloseReason.GATEWAY_LOST)
                     await self._book.close(session.session_id, reason)
                 else:
-                    await self._expire(session)
+                    await self._book.expire_if_due(session)
         except BaseException:
             await self.disconnect(association)
             raise
@@ -277,7 +279,10 @@ class Switchboard:
 
     async def renew(self, association: Association) -> bool:
         """Renew the lease of a gateway that was heard; say whether the store took it."""
-        return await self._register(association.gateway)
+        is_registered = await self._register(association.gateway)
+        if association.gateway.gateway_id not in self._associations:
+            await self._deregister(association.gateway.gateway_id)  # its stream ended meanwhile
+        return is_registered
 
     async def disconnect(self, association: Association) -> None:
         """Note the end of a stream; its sessions wait for the gateway to come back."""
@@ -292,10 +297,7 @@ class Switchboard:
             "gateway disconnected",
             extra={"gateway_id": gateway_id, "reason": association.end_reason},
         )
-        try:
-            await self._directory.remove(gateway_id)
-        except FairleadError as error:
-            log.warning("gateway not deregistered", extra={"reason": error.reason})
+        await self._deregister(gateway_id)
         if gateway_id not in self._associations:
             self._overlook(gateway_id)  # somebody looked before it was removed
 
@@ -305,7 +307,7 @@ class Switchboard:
         """
         now = self._clock.monotonic()
         for association in list(self._associations.values()):
-            if now - association.heard_at > _MISSED_HEARTBEATS * self.heartbeat_seconds:
+            if self._is_silent(association):
                 association.end("silent")
                 await self.disconnect(association)
         await self._look()
@@ -320,11 +322,14 @@ class Switchboard:
             elif now - lost_at >= _UNANSWERED_GRACE_SECONDS:
                 await self._close_unanswered(gateway_id)
         for session in self._book.live():
-            await self._expire(session)
+            await self._book.expire_if_due(session)
 
-    async def _expire(self, session: Session) -> None:
-        if session.expires_at <= self._clock.now():
-            await self._book.expire(session.session_id)
+    def _is_silent(self, association: Association) -> bool:
+        """Say whether a gateway was not heard for the time that its registration lasts: until the
+        next patrol it is here and not chosen.
+        """
+        until = association.heard_at + _MISSED_HEARTBEATS * self.heartbeat_seconds
+        return self._clock.monotonic() >= until
 
     async def _give_up(self, gateway_id: str) -> None:
         for session in await self._book.of_gateway(gateway_id):
@@ -386,3 +391,9 @@ class Switchboard:
             log.warning("gateway not registered", extra={"reason": error.reason})
             return False
         return True
+
+    async def _deregister(self, gateway_id: str) -> None:
+        try:
+            await self._directory.remove(gateway_id)
+        except FairleadError as error:
+            log.warning("gateway not deregistered", extra={"reason": error.reason})

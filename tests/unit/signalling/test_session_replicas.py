@@ -202,3 +202,36 @@ async def test_a_gateway_that_goes_away_during_a_look_is_not_chosen(
     monkeypatch.undo()
     with pytest.raises(GatewayUnavailable):
         await house.switchboard.choose()
+
+
+async def test_a_silent_gateway_is_not_chosen_before_it_is_given_up() -> None:
+    house = make_house()
+    association, _ = await house.connect()
+    house.clock.advance(15)
+    with pytest.raises(GatewayUnavailable):
+        await house.switchboard.choose()
+    assert house.switchboard.connected() == (GATEWAY,)
+    house.switchboard.heard(association, sessions=0, channels=0, draining=False)
+    assert await house.switchboard.choose() == GATEWAY
+
+
+async def test_a_renewal_that_comes_after_the_end_of_its_stream_leaves_no_gateway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = make_house()
+    house = make_house(client)
+    association, _ = await house.connect()
+    put, has_ended = house.directory.put, asyncio.Event()
+
+    async def slow(gateway: Gateway) -> None:
+        await has_ended.wait()
+        await put(gateway)
+
+    monkeypatch.setattr(house.directory, "put", slow)
+    renewing = asyncio.create_task(house.switchboard.renew(association))
+    await asyncio.sleep(0)
+    await house.switchboard.disconnect(association)
+    has_ended.set()
+    await renewing
+    with pytest.raises(GatewayUnavailable):
+        await client.switchboard.choose()
