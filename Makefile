@@ -82,7 +82,7 @@ soak: $(DEV) ## Use a worker for TIME= while all is killed at random; fails when
 bench: $(DEV) ## Measure NAME= side by side; QUICK=1 for function only
 	$(PY) -m benchmarks.$(NAME)
 bench-peers: $(DEV) ## Install what benchmarks compare with (Debian, Ubuntu; needs root, go and npm)
-	apt-get install -y --no-install-recommends bubblewrap
+	apt-get install -y --no-install-recommends bubblewrap socat
 	sh scripts/bench_peers.sh
 bench-report: $(DEV) ## Draw the recorded figures
 	$(PY) -m benchmarks.report

@@ -1,0 +1,60 @@
+"""The load tool: a target behind a tunnel and a client before it, which check what they move."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks.relay.peers import INSTALLED
+from benchmarks.sessions.program import Program, started
+
+
+class ContentWrong(Exception):
+    """What arrived is not what was sent, or nothing arrived."""
+
+
+class Load:
+    """The client, and the port of its target."""
+
+    def __init__(self, *, program: Program, target: int) -> None:
+        self.target = target
+        self._program = program
+
+    async def up(self, address: str, connections: int, size: int) -> float:
+        """Send `size` bytes over each connection; returns seconds. Raises ContentWrong, as all."""
+        return (await self._ask(f"up {address} {connections} {size}"))["seconds"]
+
+    async def down(self, address: str, connections: int, size: int) -> float:
+        """Fetch `size` bytes over each connection; returns seconds."""
+        return (await self._ask(f"down {address} {connections} {size}"))["seconds"]
+
+    async def opens_per_second(self, address: str, workers: int, seconds: float) -> float:
+        """Connect, exchange a byte and close; returns how often a second."""
+        found = await self._ask(f"open {address} {workers} {seconds}")
+        return found["count"] / found["seconds"]
+
+    async def ping(self, address: str, count: int) -> float:
+        """Exchange 64 bytes on one connection; returns the median in microseconds."""
+        return (await self._ask(f"ping {address} {count}"))["p50_us"]
+
+    @asynccontextmanager
+    async def idle(self, address: str, connections: int) -> AsyncIterator[None]:
+        """Keep connections open that have exchanged a byte."""
+        await self._ask(f"idle {address} {connections}")
+        yield
+        await self._ask("")
+
+    async def _ask(self, line: str) -> dict[str, float]:
+        found = json.loads(await self._program.ask(line))
+        if "error" in found:
+            raise ContentWrong(f"{line}: {found['error']}")
+        return dict(found)
+
+
+@asynccontextmanager
+async def loaded() -> AsyncIterator[Load]:
+    """Run the tool; raises FileNotFoundError where `make bench-peers` has not built it."""
+    tool = str(INSTALLED / "load")
+    async with started(tool, "serve") as target, started(tool, "drive") as client:
+        yield Load(program=client, target=int(await target.hear()))

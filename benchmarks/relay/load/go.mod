@@ -1,0 +1,3 @@
+module fairlead/benchmarks/load
+
+go 1.21

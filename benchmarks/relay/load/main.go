@@ -1,0 +1,374 @@
+// Loads a TCP tunnel and checks what it moves: `load serve` is the target behind the tunnel, `load drive` the client before it.
+//
+// `serve` listens on a free port of loopback and prints it. `drive` takes a command a line and prints its result as a line of
+// JSON, {"error": ...} when anything that came was not what was sent:
+//
+//	up HOST:PORT CONNECTIONS BYTES      each connection sends BYTES and hears their CRC; {"seconds"}
+//	down HOST:PORT CONNECTIONS BYTES    each connection asks for BYTES and their CRC; {"seconds"}
+//	open HOST:PORT WORKERS SECONDS      connect, one byte each way, close; {"count", "seconds", "p50_us"}
+//	ping HOST:PORT COUNT                64 bytes each way on one connection; {"p50_us", "p99_us"}
+//	idle HOST:PORT CONNECTIONS          opens them, one byte each way, and keeps them until the next line; {"count"}
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand"
+	"net"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	block     = 256 << 10
+	pingBytes = 64
+	patience  = 120 * time.Second
+	opUp      = 'U'
+	opDown    = 'D'
+	opEcho    = 'E'
+)
+
+// The first bytes of an upload leave in writes of these sizes: what reverses early writes is found out.
+var early = []int{1, 2, 3, 5, 8, 13, 21, 34}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A first number whose bytes all differ: early bytes that change places are seen.
+const firstNumber = 0x0123456789abcdef
+
+// content is what is sent: random blocks, each of which begins with its number.
+type content struct {
+	random []byte
+	number uint64
+}
+
+func newContent() *content {
+	random := make([]byte, 16*block)
+	rand.New(rand.NewSource(1)).Read(random)
+	return &content{random: random, number: firstNumber}
+}
+
+func (c *content) next() []byte {
+	at := int(c.number%16) * block
+	piece := c.random[at : at+block]
+	binary.BigEndian.PutUint64(piece, c.number)
+	c.number++
+	return piece
+}
+
+// send writes size bytes and returns their CRC; the first ones in small writes.
+func send(to net.Conn, size int64) (uint32, error) {
+	from, sum, left := newContent(), uint32(0), size
+	for left > 0 {
+		piece := from.next()
+		if int64(len(piece)) > left {
+			piece = piece[:left]
+		}
+		left -= int64(len(piece))
+		sum = crc32.Update(sum, castagnoli, piece)
+		if from.number == firstNumber+1 {
+			for _, most := range early {
+				if most > len(piece) {
+					break
+				}
+				if _, err := to.Write(piece[:most]); err != nil {
+					return 0, err
+				}
+				piece = piece[most:]
+			}
+		}
+		if _, err := to.Write(piece); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+// take reads size bytes and returns their CRC.
+func take(from io.Reader, size int64) (uint32, error) {
+	buffer, sum := make([]byte, block), uint32(0)
+	for size > 0 {
+		most := int64(len(buffer))
+		if most > size {
+			most = size
+		}
+		count, err := from.Read(buffer[:most])
+		sum = crc32.Update(sum, castagnoli, buffer[:count])
+		size -= int64(count)
+		if err != nil && size > 0 {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+func answer(connection net.Conn) {
+	defer connection.Close()
+	var head [9]byte
+	if _, err := io.ReadFull(connection, head[:1]); err != nil {
+		return
+	}
+	if head[0] == opEcho {
+		buffer := make([]byte, 4096)
+		for {
+			count, err := connection.Read(buffer)
+			if _, failed := connection.Write(buffer[:count]); failed != nil || err != nil {
+				return
+			}
+		}
+	}
+	if _, err := io.ReadFull(connection, head[1:]); err != nil {
+		return
+	}
+	size := int64(binary.BigEndian.Uint64(head[1:]))
+	var sum uint32
+	var err error
+	if head[0] == opUp {
+		sum, err = take(connection, size)
+	} else {
+		sum, err = send(connection, size)
+	}
+	if err == nil {
+		connection.Write(binary.BigEndian.AppendUint32(nil, sum))
+	}
+}
+
+func serve() error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go answer(connection)
+	}
+}
+
+func dial(address string, head ...byte) (net.Conn, error) {
+	connection, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, err
+	}
+	connection.SetDeadline(time.Now().Add(patience))
+	if _, err = connection.Write(head); err != nil {
+		connection.Close()
+		return nil, err
+	}
+	return connection, nil
+}
+
+func move(address string, op byte, size int64) error {
+	connection, err := dial(address, binary.BigEndian.AppendUint64([]byte{op}, uint64(size))...)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	var ours uint32
+	if op == opUp {
+		ours, err = send(connection, size)
+	} else {
+		ours, err = take(connection, size)
+	}
+	if err != nil {
+		return err
+	}
+	var theirs [4]byte
+	if _, err = io.ReadFull(connection, theirs[:]); err != nil {
+		return err
+	}
+	if binary.BigEndian.Uint32(theirs[:]) != ours {
+		return errors.New("what arrived is not what was sent")
+	}
+	return nil
+}
+
+// together runs work on so many goroutines and returns their first error.
+func together(count int, work func() error) error {
+	var group sync.WaitGroup
+	failures := make(chan error, count)
+	for range make([]struct{}, count) {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			if err := work(); err != nil {
+				failures <- err
+			}
+		}()
+	}
+	group.Wait()
+	select {
+	case err := <-failures:
+		return err
+	default:
+		return nil
+	}
+}
+
+func exchange(connection net.Conn, sent, got []byte) error {
+	if _, err := connection.Write(sent); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(connection, got); err != nil {
+		return err
+	}
+	if string(sent) != string(got) {
+		return errors.New("what came back is not what was sent")
+	}
+	return nil
+}
+
+func open(address string) error {
+	connection, err := dial(address, opEcho)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	return exchange(connection, []byte{7}, make([]byte, 1))
+}
+
+func microseconds(spent []time.Duration, share float64) float64 {
+	sort.Slice(spent, func(i, j int) bool { return spent[i] < spent[j] })
+	return float64(spent[int(share*float64(len(spent)-1))].Nanoseconds()) / 1000
+}
+
+type result map[string]any
+
+func opens(address string, workers int, seconds float64) (result, error) {
+	var lock sync.Mutex
+	var spent []time.Duration
+	begun := time.Now()
+	until := begun.Add(time.Duration(seconds * float64(time.Second)))
+	err := together(workers, func() error {
+		for time.Now().Before(until) {
+			start := time.Now()
+			if err := open(address); err != nil {
+				return err
+			}
+			lock.Lock()
+			spent = append(spent, time.Since(start))
+			lock.Unlock()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return result{"count": len(spent), "seconds": time.Since(begun).Seconds(), "p50_us": microseconds(spent, 0.5)}, nil
+}
+
+func ping(address string, count int) (result, error) {
+	connection, err := dial(address, opEcho)
+	if err != nil {
+		return nil, err
+	}
+	defer connection.Close()
+	spent := make([]time.Duration, 0, count)
+	sent, got := make([]byte, pingBytes), make([]byte, pingBytes)
+	for number := 0; number < count; number++ {
+		binary.BigEndian.PutUint64(sent, uint64(number))
+		start := time.Now()
+		if err := exchange(connection, sent, got); err != nil {
+			return nil, err
+		}
+		spent = append(spent, time.Since(start))
+	}
+	return result{"p50_us": microseconds(spent, 0.5), "p99_us": microseconds(spent, 0.99)}, nil
+}
+
+func moved(address string, op byte, connections int, size int64) (result, error) {
+	start := time.Now()
+	err := together(connections, func() error { return move(address, op, size) })
+	return result{"seconds": time.Since(start).Seconds()}, err
+}
+
+func idle(address string, count int, lines *bufio.Scanner) (result, error) {
+	held := make([]net.Conn, 0, count)
+	defer func() {
+		for _, each := range held {
+			each.Close()
+		}
+	}()
+	for len(held) < count {
+		connection, err := dial(address, opEcho)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, connection)
+		if err := exchange(connection, []byte{7}, make([]byte, 1)); err != nil {
+			return nil, err
+		}
+	}
+	tell(result{"count": len(held)}, nil)
+	lines.Scan()
+	return result{"count": len(held)}, nil
+}
+
+func do(words []string, lines *bufio.Scanner) (result, error) {
+	numbers := make([]float64, 0, 2)
+	for _, word := range words[2:] {
+		number, err := strconv.ParseFloat(word, 64)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, number)
+	}
+	switch verb, address := words[0], words[1]; {
+	case verb == "up" && len(numbers) == 2:
+		return moved(address, opUp, int(numbers[0]), int64(numbers[1]))
+	case verb == "down" && len(numbers) == 2:
+		return moved(address, opDown, int(numbers[0]), int64(numbers[1]))
+	case verb == "open" && len(numbers) == 2:
+		return opens(address, int(numbers[0]), numbers[1])
+	case verb == "ping" && len(numbers) == 1:
+		return ping(address, int(numbers[0]))
+	case verb == "idle" && len(numbers) == 1:
+		return idle(address, int(numbers[0]), lines)
+	}
+	return nil, errors.New("no such command")
+}
+
+func tell(found result, err error) {
+	if err != nil {
+		found = result{"error": err.Error()}
+	}
+	text, _ := json.Marshal(found)
+	fmt.Println(string(text))
+}
+
+func drive() {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) < 3 {
+			tell(nil, errors.New("a command has at least three words"))
+			continue
+		}
+		tell(do(words, lines))
+	}
+}
+
+func main() {
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == "serve":
+		fmt.Fprintln(os.Stderr, serve())
+		os.Exit(1)
+	case len(os.Args) == 2 && os.Args[1] == "drive":
+		drive()
+	default:
+		fmt.Fprintln(os.Stderr, "load serve | load drive")
+		os.Exit(2)
+	}
+}
