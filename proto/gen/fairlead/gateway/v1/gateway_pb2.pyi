@@ -98,6 +98,7 @@ class Hello(_message.Message):
     WORKERS_ADDRESS_FIELD_NUMBER: _builtins.int
     CAN_TRICKLE_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
     gateway_id: _builtins.str
     """Id, `gtw_…`; kept across reconnects, new at each start."""
     capacity: _builtins.int
@@ -114,6 +115,10 @@ class Hello(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___SessionChanged]:
         """Ends of sessions that it remembers: signalling may have missed them."""
 
+    @_builtins.property
+    def tunnel(self) -> Global___TunnelTerms:
+        """What tickets of its tunnels are made with; left out by a gateway that takes no tunnels."""
+
     def __init__(
         self,
         *,
@@ -123,14 +128,49 @@ class Hello(_message.Message):
         workers_address: _builtins.str = ...,
         can_trickle: _builtins.bool = ...,
         ended: _abc.Iterable[Global___SessionChanged] | None = ...,
+        tunnel: Global___TunnelTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_trickle", b"can_trickle", "capacity", b"capacity", "ended", b"ended", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "workers_address", b"workers_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_trickle", b"can_trickle", "capacity", b"capacity", "ended", b"ended", "gateway_id", b"gateway_id", "session_ids", b"session_ids", "tunnel", b"tunnel", "workers_address", b"workers_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class TunnelTerms(_message.Message):
+    """TunnelTerms is what signalling makes the tickets of a gateway's tunnels with, and what it tells clients. Good until
+    the gateway ends; docs/protocol.md has the ticket's form.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUBLIC_KEY_FIELD_NUMBER: _builtins.int
+    TICKET_SECRET_FIELD_NUMBER: _builtins.int
+    URLS_FIELD_NUMBER: _builtins.int
+    public_key: _builtins.bytes
+    """The gateway's static public key (X25519), 32 bytes."""
+    ticket_secret: _builtins.bytes
+    """Secret that tickets are sealed under, 32 bytes; no client ever sees it."""
+    @_builtins.property
+    def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where clients reach its carriers, best first, 1 to 16: `tcp://host:port`, `http://host:port` or `https://host:port`."""
+
+    def __init__(
+        self,
+        *,
+        public_key: _builtins.bytes = ...,
+        ticket_secret: _builtins.bytes = ...,
+        urls: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["public_key", b"public_key", "ticket_secret", b"ticket_secret", "urls", b"urls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelTerms: _TypeAlias = TunnelTerms  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
@@ -490,7 +530,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class SessionWanted(_message.Message):
-    """SessionWanted asks a gateway to answer an offer."""
+    """SessionWanted asks a gateway to answer an offer, or to keep a tunnel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -504,6 +544,7 @@ class SessionWanted(_message.Message):
     END_OF_CANDIDATES_FIELD_NUMBER: _builtins.int
     ICE_SERVERS_FIELD_NUMBER: _builtins.int
     ICE_POLICY_FIELD_NUMBER: _builtins.int
+    IS_TUNNEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Id of the session."""
     offer: _builtins.str
@@ -518,6 +559,10 @@ class SessionWanted(_message.Message):
     """Whether no more will come in this round."""
     ice_policy: _builtins.str
     """Paths that the session may take: `all`, `relay` or `direct`; empty for all."""
+    is_tunnel: _builtins.bool
+    """Whether it is a tunnel: its client attaches with a ticket, and no offer or candidate ever comes. A ticket may arrive
+    before this does.
+    """
     @_builtins.property
     def expires_at(self) -> _timestamp_pb2.Timestamp:
         """When it is to be given up unless it has connected."""
@@ -543,10 +588,11 @@ class SessionWanted(_message.Message):
         end_of_candidates: _builtins.bool = ...,
         ice_servers: _abc.Iterable[Global___IceServer] | None = ...,
         ice_policy: _builtins.str = ...,
+        is_tunnel: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "expires_at", b"expires_at", "ice_policy", b"ice_policy", "ice_servers", b"ice_servers", "offer", b"offer", "round", b"round", "session_id", b"session_id", "traceparent", b"traceparent", "trickles", b"trickles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "end_of_candidates", b"end_of_candidates", "expires_at", b"expires_at", "ice_policy", b"ice_policy", "ice_servers", b"ice_servers", "is_tunnel", b"is_tunnel", "offer", b"offer", "round", b"round", "session_id", b"session_id", "traceparent", b"traceparent", "trickles", b"trickles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

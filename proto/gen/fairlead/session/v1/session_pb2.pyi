@@ -68,9 +68,11 @@ class _SessionModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SessionMo
     """All candidates are inside the descriptions."""
     SESSION_MODE_TRICKLE: _SessionMode.ValueType  # 2
     """Candidates follow the descriptions as they are found (RFC 8838)."""
+    SESSION_MODE_TUNNEL: _SessionMode.ValueType  # 3
+    """There are none: the client attaches to the gateway with a ticket, and says everything else there."""
 
 class SessionMode(_SessionMode, metaclass=_SessionModeEnumTypeWrapper):
-    """SessionMode says how candidates travel."""
+    """SessionMode says how the peers meet."""
 
 SESSION_MODE_UNSPECIFIED: SessionMode.ValueType  # 0
 """Never sent."""
@@ -78,6 +80,8 @@ SESSION_MODE_COMPLETE: SessionMode.ValueType  # 1
 """All candidates are inside the descriptions."""
 SESSION_MODE_TRICKLE: SessionMode.ValueType  # 2
 """Candidates follow the descriptions as they are found (RFC 8838)."""
+SESSION_MODE_TUNNEL: SessionMode.ValueType  # 3
+"""There are none: the client attaches to the gateway with a ticket, and says everything else there."""
 Global___SessionMode: _TypeAlias = SessionMode  # noqa: Y015
 
 class _IcePolicy:
@@ -188,7 +192,7 @@ Global___IceServer: _TypeAlias = IceServer  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """Session is one negotiation between two peers, with a time to live."""
+    """Session is one negotiation between two peers or one tunnel, with a time to live."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -209,7 +213,7 @@ class Session(_message.Message):
     gateway_id: _builtins.str
     """Gateway that it goes through."""
     mode: Global___SessionMode.ValueType
-    """How candidates travel."""
+    """How the peers meet."""
     state: Global___SessionState.ValueType
     """How far it has come."""
     close_reason: _builtins.str
@@ -266,7 +270,7 @@ class OpenSessionRequest(_message.Message):
     launch_id: _builtins.str
     """Launch to reach, or the id of a sandbox that has a lease of its own."""
     mode: Global___SessionMode.ValueType
-    """How candidates travel."""
+    """How the peers meet."""
     ice_policy: Global___IcePolicy.ValueType
     """Which paths it may take."""
     conversation_id: _builtins.str
@@ -298,6 +302,7 @@ class OpenSessionResponse(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     ICE_SERVERS_FIELD_NUMBER: _builtins.int
+    TUNNEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
         """The session."""
@@ -306,19 +311,70 @@ class OpenSessionResponse(_message.Message):
     def ice_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___IceServer]:
         """Servers that the client may gather candidates with."""
 
+    @_builtins.property
+    def tunnel(self) -> Global___Tunnel:
+        """How to attach, in mode TUNNEL; nothing else ever shows it."""
+
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         ice_servers: _abc.Iterable[Global___IceServer] | None = ...,
+        tunnel: Global___Tunnel | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session", "tunnel", b"tunnel"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ice_servers", b"ice_servers", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ice_servers", b"ice_servers", "session", b"session", "tunnel", b"tunnel"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OpenSessionResponse: _TypeAlias = OpenSessionResponse  # noqa: Y015
+
+@_typing.final
+class Tunnel(_message.Message):
+    """Tunnel is what a client attaches to a gateway with. Ticket and secret are to be kept like a key."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TUNNEL_ID_FIELD_NUMBER: _builtins.int
+    TICKET_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    GATEWAY_KEY_FIELD_NUMBER: _builtins.int
+    URLS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    tunnel_id: _builtins.str
+    """Id of the tunnel, 32 hexadecimal digits."""
+    ticket: _builtins.bytes
+    """Ticket that the gateway is shown; good once, for this gateway alone, until `expires_at`."""
+    secret: _builtins.bytes
+    """Secret that client and gateway share (psk), 32 bytes."""
+    gateway_key: _builtins.bytes
+    """The gateway's static public key (X25519), 32 bytes."""
+    @_builtins.property
+    def urls(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where the gateway's carriers are, best first: `tcp://host:port`, `http://host:port` or `https://host:port`."""
+
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp:
+        """When the ticket ends; a tunnel that has been attached goes on."""
+
+    def __init__(
+        self,
+        *,
+        tunnel_id: _builtins.str = ...,
+        ticket: _builtins.bytes = ...,
+        secret: _builtins.bytes = ...,
+        gateway_key: _builtins.bytes = ...,
+        urls: _abc.Iterable[_builtins.str] | None = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "gateway_key", b"gateway_key", "secret", b"secret", "ticket", b"ticket", "tunnel_id", b"tunnel_id", "urls", b"urls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tunnel: _TypeAlias = Tunnel  # noqa: Y015
 
 @_typing.final
 class SendOfferRequest(_message.Message):

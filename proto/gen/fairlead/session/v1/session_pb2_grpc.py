@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class SessionServiceStub:
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 
@@ -79,7 +80,8 @@ class SessionServiceStub:
 
 
 class SessionServiceServicer:
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 
@@ -94,8 +96,8 @@ class SessionServiceServicer:
 
     def SendOffer(self, request, context):
         """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
-        GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session
+        of mode TUNNEL, OFFER_REFUSED, GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,8 +106,8 @@ class SessionServiceServicer:
     def AddCandidates(self, request, context):
         """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
         answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
-        not begun, TOO_MANY_CANDIDATES.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE or TUNNEL, ROUND_INVALID for a round
+        that has not begun, TOO_MANY_CANDIDATES.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,8 +116,8 @@ class SessionServiceServicer:
     def RestartSession(self, request, context):
         """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
         the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
-        SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
-        SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode TUNNEL, RESTART_UNSUPPORTED for mode COMPLETE
+        or a gateway that cannot, SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -204,7 +206,8 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SessionService:
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 

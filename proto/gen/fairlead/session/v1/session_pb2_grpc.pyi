@@ -27,7 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SessionServiceStub:
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 
@@ -42,20 +43,20 @@ class SessionServiceStub:
     """
     SendOffer: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
-    GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session
+    of mode TUNNEL, OFFER_REFUSED, GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
     """
     AddCandidates: _grpc.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]
     """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
     answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
-    not begun, TOO_MANY_CANDIDATES.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE or TUNNEL, ROUND_INVALID for a round
+    that has not begun, TOO_MANY_CANDIDATES.
     """
     RestartSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]
     """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
     the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
-    SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
-    SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode TUNNEL, RESTART_UNSUPPORTED for mode COMPLETE
+    or a gateway that cannot, SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
     """
     WatchSession: _grpc.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]
     """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
@@ -74,7 +75,8 @@ class SessionServiceStub:
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 
@@ -86,20 +88,20 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     SendOffer: _aio.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]  # type: ignore[assignment]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
-    GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+    answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session
+    of mode TUNNEL, OFFER_REFUSED, GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
     """
     AddCandidates: _aio.UnaryUnaryMultiCallable[_session_pb2.AddCandidatesRequest, _session_pb2.AddCandidatesResponse]  # type: ignore[assignment]
     """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
     answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
-    not begun, TOO_MANY_CANDIDATES.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE or TUNNEL, ROUND_INVALID for a round
+    that has not begun, TOO_MANY_CANDIDATES.
     """
     RestartSession: _aio.UnaryUnaryMultiCallable[_session_pb2.RestartSessionRequest, _session_pb2.RestartSessionResponse]  # type: ignore[assignment]
     """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
     the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
-    SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
-    SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+    SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode TUNNEL, RESTART_UNSUPPORTED for mode COMPLETE
+    or a gateway that cannot, SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
     """
     WatchSession: _aio.UnaryStreamMultiCallable[_session_pb2.WatchSessionRequest, _session_pb2.WatchSessionResponse]  # type: ignore[assignment]
     """WatchSession streams what happens to a session: first `subscribed` with the session as it is, then the events after
@@ -117,7 +119,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
 
 class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
-    """SessionService negotiates a WebRTC association between a client and a gateway for a launch that holds a sandbox.
+    """SessionService opens a way between a client and a gateway for a launch that holds a sandbox: it negotiates a WebRTC
+    association, or gives the client a ticket for a tunnel.
     Clients call it on the front door (signalling).
     """
 
@@ -139,8 +142,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_pb2.SendOfferResponse, _abc.Awaitable[_session_pb2.SendOfferResponse]]:
         """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
-        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, OFFER_REFUSED,
-        GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
+        answer; another offer gives OFFER_CONFLICT. SDP_INVALID, SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session
+        of mode TUNNEL, OFFER_REFUSED, GATEWAY_TIMEOUT, GATEWAY_UNAVAILABLE.
         """
 
     @_abc_1.abstractmethod
@@ -151,8 +154,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.AddCandidatesResponse, _abc.Awaitable[_session_pb2.AddCandidatesResponse]]:
         """AddCandidates gives candidates of the client to the gateway, in order and each once: what was given before is
         answered as a duplicate, so a batch may be sent again. Items have an outcome each and do not fail the call.
-        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE, ROUND_INVALID for a round that has
-        not begun, TOO_MANY_CANDIDATES.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode COMPLETE or TUNNEL, ROUND_INVALID for a round
+        that has not begun, TOO_MANY_CANDIDATES.
         """
 
     @_abc_1.abstractmethod
@@ -163,8 +166,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.RestartSessionResponse, _abc.Awaitable[_session_pb2.RestartSessionResponse]]:
         """RestartSession starts a new round of the negotiation with a fresh offer (ICE restart, RFC 8445 section 9) and returns
         the gateway's answer; the path in use goes on until the new one works. The same offer again returns the same answer.
-        SESSION_NOT_FOUND, SESSION_CLOSED, RESTART_UNSUPPORTED for mode COMPLETE or a gateway that cannot,
-        SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
+        SESSION_NOT_FOUND, SESSION_CLOSED, MODE_CONFLICT for a session of mode TUNNEL, RESTART_UNSUPPORTED for mode COMPLETE
+        or a gateway that cannot, SESSION_STATE_INVALID before the first answer, GATEWAY_TIMEOUT.
         """
 
     @_abc_1.abstractmethod
