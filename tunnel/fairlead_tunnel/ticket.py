@@ -1,11 +1,11 @@
 """Tickets: what lets a client attach to one gateway, once.
 
-A gateway makes a secret for each of its starts and tells it to signalling, with its public key.
-Signalling seals what a client may do under it; only that start of that gateway can open it:
+A gateway makes a secret and an id for each of its starts and tells them to signalling, with its
+public key. Signalling seals what a client may do under it; only that start can open it:
 
     ticket = nonce, 12 random bytes ‖ AES-256-GCM(key, nonce, additional, grant)
     key    = HKDF-SHA256(secret, no salt, "fairlead ticket 1")                 RFC 5869
-    additional = "fairlead ticket 1" 00 gateway id 00 epoch                    (UTF-8)
+    additional = "fairlead ticket 1" 00 gateway id                             (UTF-8)
     grant  = the grant as JSON
 
 The gateway remembers the tickets that were used until they expire, so that a first flight that is
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -40,24 +40,28 @@ class TicketInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a ticket lets its holder do; `psk` has 32 bytes, `expires` is in Unix seconds."""
+    """What a ticket lets its holder do: attach to the tunnel of a session, which leads to a launch.
+
+    `tunnel` has 32 hexadecimal digits, `psk` 32 bytes; `expires` is in Unix seconds.
+    """
 
     tunnel: str
     tenant: str
     session: str
-    psk: bytes
+    launch: str
+    psk: bytes = field(repr=False)
     expires: float
 
 
 class TicketKey:
     """Makes and opens the tickets of one start of one gateway."""
 
-    def __init__(self, *, secret: bytes, gateway_id: str, epoch: str) -> None:
+    def __init__(self, *, secret: bytes, gateway_id: str) -> None:
         if len(secret) != SECRET_BYTES:
             raise ValueError("a ticket secret has 32 bytes")
         key = HKDF(algorithm=SHA256(), length=32, salt=None, info=_LABEL).derive(secret)
         self._cipher = AESGCM(key)
-        self._additional = b"\0".join((_LABEL, gateway_id.encode(), epoch.encode()))
+        self._additional = b"\0".join((_LABEL, gateway_id.encode()))
 
     def seal(self, grant: Grant, *, random: Callable[[int], bytes]) -> bytes:
         """Return the ticket of a grant; `random` gives secret bytes, as `secrets.token_bytes`."""
@@ -66,6 +70,7 @@ class TicketKey:
                 "tunnel": grant.tunnel,
                 "tenant": grant.tenant,
                 "session": grant.session,
+                "launch": grant.launch,
                 "psk": base64url(grant.psk),
                 "expires": grant.expires,
             }
@@ -82,8 +87,14 @@ class TicketKey:
             said = json.loads(self._cipher.decrypt(nonce, sealed, self._additional))
         except InvalidTag:
             raise TicketInvalid("the ticket is not of this gateway's start") from None
-        psk = from_base64url(said["psk"])
-        grant = Grant(said["tunnel"], said["tenant"], said["session"], psk, said["expires"])
+        grant = Grant(
+            tunnel=said["tunnel"],
+            tenant=said["tenant"],
+            session=said["session"],
+            launch=said["launch"],
+            psk=from_base64url(said["psk"]),
+            expires=said["expires"],
+        )
         if grant.expires <= now:
             raise TicketInvalid("the ticket has expired")
         return grant
