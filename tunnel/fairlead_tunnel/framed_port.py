@@ -11,25 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Final
 
 from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message, Side
 from fairlead_tunnel.conversation import frame_of, read_frame
 from fairlead_tunnel.pump import Ending, Pump
-
-_SILENCE: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
-"""A machine that vanished is noticed after half a minute, as an association's is."""
+from fairlead_tunnel.silence import notice_silence
 
 
 def keep_alive(writer: asyncio.StreamWriter) -> None:
     """Have TCP notice a peer that vanished; a Unix socket needs no such thing."""
-    plug = writer.get_extra_info("socket")
-    if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
-        plug.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _SILENCE:
-            plug.setsockopt(socket.IPPROTO_TCP, option, value)
+    notice_silence(writer.get_extra_info("socket"))
 
 
 class FramedPort:

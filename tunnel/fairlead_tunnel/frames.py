@@ -124,7 +124,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Carriers that the client still waits for; what older ones had under way is lost."""
+    """Carriers that the client has; what others below the last had under way is lost."""
 
     ranges: Sequence[Range]
 

@@ -16,7 +16,8 @@ The payload of message 1 is the client's first batch, so that what it opens trav
 The payload of message 2 is, for kind 1, a secret of 32 bytes that later carriers of the tunnel
 attach with, and then for both kinds the gateway's first batch. Either batch may be empty.
 
-A ticket is good once, and `attach` counts up: the gateway takes none that is not above all before.
+A ticket is good once and attaches carrier 1; `attach` counts up from there: the gateway takes none
+that is not above all before.
 So a hello that somebody sends again opens nothing. A refusal is not authenticated: whoever can
 forge one could as well cut the line. Message 1 has no forward secrecy: who learns the gateway's key
 and the psk later can read it.
@@ -95,7 +96,7 @@ class Hello:
 
 
 def attach_psk(secret: bytes, attach: int) -> bytes:
-    """Return the psk of a tunnel's carrier number `attach`, 1 to 2^32 - 1."""
+    """Return the psk of a tunnel's carrier number `attach`, 2 to 2^32 - 1."""
     label = b"fairlead attach 1" + attach.to_bytes(4, "big")
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(secret)
 

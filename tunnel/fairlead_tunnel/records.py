@@ -33,6 +33,7 @@ from fairlead_tunnel.frames import Content
 
 MAX_BATCH_BYTES: Final = 256 * 1024
 TAG_BYTES: Final = 16
+LENGTH_BYTES: Final = 4
 KEY_BYTES: Final = 32
 LAST_RECORD: Final = 2**48 - 1
 REPLAY_WINDOW: Final = 1024
@@ -54,6 +55,10 @@ class RecordInvalid(ValueError):
 
 class _Aead(Protocol):
     def encrypt(self, nonce: Content, batch: Content, additional: None, /) -> bytes: ...
+
+    def encrypt_into(
+        self, nonce: Content, batch: Content, additional: None, place: memoryview, /
+    ) -> int: ...
 
     def decrypt(self, nonce: Content, sealed: Content, additional: None, /) -> bytes: ...
 
@@ -113,13 +118,27 @@ class Sealer:
 
     def seal(self, batch: Content) -> tuple[int, bytes]:
         """Return a record's number and its sealed bytes; RecordInvalid when no number is left."""
+        number, nonce, cipher = self._use(batch)
+        return number, cipher.encrypt(nonce, batch, None)
+
+    def seal_in_order(self, batch: Content) -> bytearray:
+        """Return a whole record for a carrier that keeps order, sealed in its place."""
+        _, nonce, cipher = self._use(batch)
+        size = len(batch) + TAG_BYTES
+        record = bytearray(LENGTH_BYTES + size)
+        record[:LENGTH_BYTES] = size.to_bytes(LENGTH_BYTES, "big")
+        with memoryview(record) as view:
+            cipher.encrypt_into(nonce, batch, None, view[LENGTH_BYTES:])
+        return record
+
+    def _use(self, batch: Content) -> tuple[int, bytes, _Aead]:
+        """Take the next number; returns it, its nonce and its cipher."""
         number = self._next
         if number > LAST_RECORD or len(batch) > MAX_BATCH_BYTES:
             raise RecordInvalid("a batch is too long, or the key has sealed all that it may")
         self._next += 1
         self._keys.reach(number >> _EPOCH_BITS)
-        cipher = self._keys.at(number >> _EPOCH_BITS)
-        return number, cipher.encrypt(nonce_of(self._suite, number), batch, None)
+        return number, nonce_of(self._suite, number), self._keys.at(number >> _EPOCH_BITS)
 
 
 class Opener:

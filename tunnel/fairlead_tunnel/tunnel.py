@@ -12,7 +12,7 @@ One channel, as one side sees it; P ends the tunnel with `protocol_error`:
     OPEN             ChannelWanted    ignored; P if another       ignored                ignored
                      (client: P)      target
     ACCEPTED         P                ChannelAccepted once        ignored                ignored
-    SEGMENT             P                ChannelReceived, in order   counted                ignored
+    SEGMENT          P                ChannelReceived, in order   counted                ignored
     FIN              P                ChannelFinished, once all   counted                ignored
                                       before it is here
     RESET            P                ChannelReset; answered by   counted                ignored
@@ -52,8 +52,10 @@ from fairlead_tunnel.frames import (
 from fairlead_tunnel.inbound import FlowViolation
 from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch, Outbox
 from fairlead_tunnel.ranges import RangeSet
+from fairlead_tunnel.send_room import SendRoom
 from fairlead_tunnel.shared_window import SharedWindow
 from fairlead_tunnel.tunnel_events import (
+    CarriersNamed,
     ChannelDrained,
     ChannelWanted,
     TunnelEvent,
@@ -97,9 +99,8 @@ class Tunnel:
         self._window = SharedWindow(window=TUNNEL_WINDOW)
         self._arrivals = Arrivals()
         self._outbox = Outbox(channels=self._channels, window=self._window, arrivals=self._arrivals)
-        self._buffered = 0
+        self._room = SendRoom(window=CHANNEL_WINDOW, shared=TUNNEL_WINDOW)
         self._early = 0
-        self._starved: set[Channel] = set()
         self._ack_said = 0
         self._alive_said = 0
         self._over: TunnelOver | None = None
@@ -116,14 +117,9 @@ class Tunnel:
         return len(self._channels)
 
     def writable(self, channel_id: int) -> int:
-        """Return how many bytes may be written now; after 0 a ChannelDrained follows."""
+        """Return how many bytes `write` would take now."""
         channel = self._channels.get(channel_id)
-        if channel is None or channel.ended or channel.outbound.finished:
-            return 0
-        room = min(CHANNEL_WINDOW - channel.outbound.buffered, TUNNEL_WINDOW - self._buffered)
-        if room <= 0:
-            self._starved.add(channel)
-        return max(room, 0)
+        return self._room.of(channel) if channel is not None else 0
 
     # What this side does
 
@@ -159,16 +155,20 @@ class Tunnel:
         channel.say(Item.ACCEPTED)
         self._outbox.want(channel)
 
-    def write(self, channel_id: int, content: bytes) -> None:
-        """Send bytes, at most `writable`; nothing happens once the channel has ended."""
+    def write(self, channel_id: int, content: bytes) -> int:
+        """Send bytes and return how many were taken; after fewer than all ChannelDrained follows.
+
+        A channel that has ended takes all and sends none.
+        """
         channel = self._channels.get(channel_id)
         if channel is None or channel.ended:
-            return
-        if channel.outbound.finished or len(content) > self.writable(channel_id):
-            raise Misuse(f"{len(content)} bytes cannot be written now")
-        channel.outbound.write(content)
-        self._buffered += len(content)
-        self._outbox.want(channel)
+            return len(content)
+        if channel.outbound.finished:
+            raise Misuse("a direction that has been finished takes no bytes")
+        taken = self._room.write(channel, content)
+        if taken:
+            self._outbox.want(channel)
+        return taken
 
     def finish(self, channel_id: int) -> None:
         """Send no more bytes in a channel; the other direction goes on."""
@@ -275,7 +275,7 @@ class Tunnel:
                 self._ack_said = batch_id
                 self._on_acked(ranges, events)
             case Alive(ranges):
-                self._on_alive(ranges, batch_id)
+                self._on_alive(ranges, batch_id, events)
             case Close(reason, message):
                 self._end(reason, message)
                 events.append(TunnelOver(reason, message))
@@ -295,10 +295,10 @@ class Tunnel:
         highest, buffered, early = inbound.highest, outbound.buffered, inbound.early
         events.extend(channel.receive(frame))
         self._window.receive(inbound.highest - highest)
-        self._buffered -= buffered - outbound.buffered
+        self._room.free(buffered - outbound.buffered)
         if channel.ended:
             self._window.consume(inbound.abandon())
-            self._starved.discard(channel)
+            self._room.leave(channel)
         self._early += inbound.early - early
         if self._early > MOST_EARLY:
             raise FlowViolation("bytes were sent in more pieces than are kept")
@@ -333,22 +333,14 @@ class Tunnel:
                 continue
             before = channel.outbound.buffered
             channel.on_acked(part)
-            self._buffered -= before - channel.outbound.buffered
+            self._room.free(before - channel.outbound.buffered)
             self._settle(channel)
         if parts:
-            self._tell_drained(events)
+            events.extend(ChannelDrained(each.channel_id) for each in self._room.take_drained())
             if len(ranges) == MAX_RANGES:
                 self.ping()  # more may have arrived: a higher `lowest` makes room to tell it
 
-    def _tell_drained(self, events: list[TunnelEvent]) -> None:
-        if self._buffered > TUNNEL_WINDOW * 15 // 16:
-            return  # what slow readers leave must not keep the others waiting
-        for channel in [*self._starved]:
-            if channel.outbound.buffered <= CHANNEL_WINDOW // 2:
-                self._starved.remove(channel)
-                events.append(ChannelDrained(channel.channel_id))
-
-    def _on_alive(self, ranges: Sequence[Range], batch_id: int) -> None:
+    def _on_alive(self, ranges: Sequence[Range], batch_id: int, events: list[TunnelEvent]) -> None:
         """Take what older carriers had under way as lost, unless newer news came already."""
         if self._side is Side.CLIENT:
             raise FrameInvalid("only a client says which carriers are alive")
@@ -362,6 +354,7 @@ class Tunnel:
         for first, last in ranges:
             gone.discard(first, last + 1)
         self._outbox.lose(gone)
+        events.append(CarriersNamed(ranges))
 
     def _widen(self, limit: int) -> None:
         had_credit = self._window.credit > 0
@@ -374,11 +367,11 @@ class Tunnel:
     # What both need
 
     def _give_up(self, channel: Channel, ending: Ending) -> None:
-        self._buffered -= channel.outbound.buffered
+        self._room.free(channel.outbound.buffered)
         self._early -= channel.inbound.early
         channel.give_up(ending)
         self._window.consume(channel.inbound.abandon())
-        self._starved.discard(channel)
+        self._room.leave(channel)
         self._outbox.want(channel)
 
     def _settle(self, channel: Channel) -> None:
@@ -386,11 +379,10 @@ class Tunnel:
         if channel.forgettable and channel.channel_id in self._channels:
             del self._channels[channel.channel_id]
             self._forgotten.add(channel.channel_id, channel.channel_id + 1)
-            self._starved.discard(channel)
+            self._room.leave(channel)
 
     def _end(self, reason: str, message: str) -> None:
         self._over = TunnelOver(reason, message)
         self._channels.clear()
         self._outbox.clear()
-        self._starved.clear()
-        self._buffered = 0
+        self._room.clear()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fairlead_tunnel.frames import Content
+from fairlead_tunnel.frames import Content, Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +50,19 @@ class ChannelReset:
 
 @dataclass(frozen=True, slots=True)
 class ChannelDrained:
-    """There is room to write again, after `writable` said that there was none."""
+    """There is room again, after `write` did not take all."""
 
     channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class CarriersNamed:
+    """The client has only these carriers, and maybe newer ones; gateway only.
+
+    What others had under way is sent again already.
+    """
+
+    alive: Sequence[Range]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +80,6 @@ TunnelEvent: TypeAlias = (
     | ChannelFinished
     | ChannelReset
     | ChannelDrained
+    | CarriersNamed
     | TunnelOver
 )

@@ -117,3 +117,13 @@ def test_the_other_directions_record_does_not_open() -> None:
     other = Opener(suite=Suite.AES_256_GCM, key=bytes(32))
     with pytest.raises(RecordInvalid):
         other.open(*sealer.seal(b"x"))
+
+
+@pytest.mark.parametrize("suite", list(Suite))
+def test_a_record_in_order_is_the_sealed_batch_behind_its_length(suite: Suite) -> None:
+    sealer, same = Sealer(suite=suite, key=KEY), Sealer(suite=suite, key=KEY)
+    for batch in (b"", b"batch", bytes(MAX_BATCH_BYTES)):
+        _, sealed = same.seal(batch)
+        assert sealer.seal_in_order(batch) == len(sealed).to_bytes(4, "big") + sealed
+    with pytest.raises(RecordInvalid):
+        sealer.seal_in_order(bytes(MAX_BATCH_BYTES + 1))

@@ -24,6 +24,7 @@ from fairlead_tunnel.tunnel import (
     Tunnel,
 )
 from fairlead_tunnel.tunnel_events import (
+    CarriersNamed,
     ChannelAccepted,
     ChannelFinished,
     ChannelReceived,
@@ -278,6 +279,7 @@ def test_what_older_polls_had_under_way_is_sent_again_when_they_are_not_alive() 
     said = pair.client.tunnel.take_batch(carrier=6, most=MOST, now=0.0, alive=((5, 6),))
     assert said is not None
     pair.gateway.take(b"".join(said.pieces))
+    assert pair.gateway.events[-1] == CarriersNamed(((5, 6),))
     again = pair.gateway.batch(carrier=6)
     assert Segment(channel, 0, b"in the answer that is lost") in frames_of(again)
     assert again is not None

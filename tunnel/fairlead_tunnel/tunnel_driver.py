@@ -1,0 +1,341 @@
+"""Runs a tunnel on an event loop: its carriers on one side, its ports on the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from fairlead_tunnel.channel_port import Port
+from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
+from fairlead_tunnel.frames import Content, Range
+from fairlead_tunnel.ranges import RangeSet
+from fairlead_tunnel.records import MAX_BATCH_BYTES
+from fairlead_tunnel.tunnel import Tunnel
+from fairlead_tunnel.tunnel_events import (
+    CarriersNamed,
+    ChannelAccepted,
+    ChannelDrained,
+    ChannelFinished,
+    ChannelReceived,
+    ChannelReset,
+    ChannelWanted,
+    TunnelEvent,
+    TunnelOver,
+)
+
+_MOST_BATCHES: Final = 8
+"""So many leave at a time before others on the loop have their turn."""
+
+
+class _Stream:
+    """What is known here of one channel; what waits in it was read before it was full."""
+
+    __slots__ = ("early", "has_finished", "is_done", "peer_finished", "port", "unsent")
+
+    def __init__(self) -> None:
+        self.port: Port | None = None
+        self.early: list[Content] = []
+        self.unsent = b""
+        self.has_finished = False
+        self.peer_finished = False
+        self.is_done = False
+
+
+class TunnelDriver:
+    """Moves what a tunnel has between its carriers and its ports; used from one event loop only.
+
+    What its methods cause is sent when the loop has its turn, so that what happens together leaves
+    together. What waits here is bounded: early bytes by the limits of their channels, and of each
+    port one read that the tunnel had no room for.
+    """
+
+    def __init__(self, *, tunnel: Tunnel, user: DriverUser) -> None:
+        self._tunnel = tunnel
+        self._user = user
+        self._loop = asyncio.get_running_loop()
+        self._carriers: dict[int, OrderedCarrier] = {}
+        self._greeting: set[int] = set()
+        self._streams: dict[int, _Stream] = {}
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the tunnel has ended."""
+        return self._is_over
+
+    @property
+    def carriers(self) -> int:
+        """How many carriers are attached."""
+        return len(self._carriers)
+
+    @property
+    def channels(self) -> int:
+        """How many channels have not ended, or whose ports are not gone yet."""
+        return len(self._streams)
+
+    # Carriers
+
+    def attach(self, number: int, carrier: OrderedCarrier) -> None:
+        """Use a carrier from now on; one that comes when the tunnel is over is closed."""
+        self._greeting.discard(number)
+        if self._is_over:
+            carrier.close()
+            return
+        self._carriers[number] = carrier
+        self.flush_soon()
+
+    def detach(self, number: int) -> None:
+        """Send again what a carrier had under way: it is lost."""
+        self._greeting.discard(number)
+        self._carriers.pop(number, None)
+        self._tunnel.carrier_lost(number)
+        self.flush_soon()
+
+    def take(self, batch: bytes) -> None:
+        """Take a batch that came over a carrier."""
+        for event in self._tunnel.receive(batch, self._loop.time()):
+            self._on(event)
+        self.flush_soon()
+
+    def hello_batch(self, number: int, most: int) -> bytes:
+        """Return what goes with a client's hello: what there is to send, and which carriers live.
+
+        The number is that of the hello's carrier; `attach` or `detach` follows.
+        """
+        self._greeting.add(number)
+        alive = _ranges_of({*self._carriers, *self._greeting})
+        return self._first_batch(number, most, alive)
+
+    def answer_batch(self, number: int, most: int) -> bytes:
+        """Return what goes with a gateway's answer; empty when there is nothing."""
+        return self._first_batch(number, most)
+
+    def _first_batch(self, number: int, most: int, alive: Sequence[Range] = ()) -> bytes:
+        batch = self._tunnel.take_batch(
+            carrier=number, most=most, now=self._loop.time(), answer=True, alive=alive
+        )
+        return b"".join(batch.pieces) if batch is not None else b""
+
+    def flush_soon(self) -> None:
+        """Send what there is when the loop has its turn."""
+        if self._soon is None and not self._is_over:
+            self._soon = self._loop.call_soon(self._flush)
+
+    # Channels
+
+    def open(self, target: str, *, hold_seconds: float = 0.0) -> int:
+        """Open a channel; its OPEN waits for its first bytes for at most `hold_seconds`."""
+        until = self._loop.time() + hold_seconds if hold_seconds else None
+        channel = self._tunnel.open(target, hold_until=until)
+        self._streams[channel] = _Stream()
+        self.flush_soon()
+        return channel
+
+    def connect(self, channel: int, port: Port) -> bool:
+        """Lead a channel to a port that is there; False when the channel has ended."""
+        stream = self._streams.get(channel)
+        if stream is None:
+            return False
+        stream.port = port
+        early, stream.early = stream.early, []
+        for content in early:
+            port.write(content)
+        if stream.peer_finished:
+            port.finish()
+        self._end_if_done(stream)
+        return True
+
+    def accept(self, channel: int) -> None:
+        """Say that the target is connected."""
+        self._tunnel.accept(channel)
+        self.flush_soon()
+
+    def refuse(self, channel: int, reason: str, message: str) -> None:
+        """Give a channel up, and drop its connection."""
+        self._tunnel.reset(channel, reason, message)
+        self._end(channel, reason, message)
+        self.flush_soon()
+
+    def close(self, reason: str, message: str) -> None:
+        """End the tunnel, its ports and its carriers, after telling the peer; once."""
+        self._tunnel.close(reason, message)
+        self._on_over(reason, message)
+
+    # What ports tell
+
+    def port_read(self, channel: int, content: bytes) -> bool:
+        """Send what was read; say whether more may be read now."""
+        stream = self._streams.get(channel)
+        if stream is None:
+            return False
+        taken = self._tunnel.write(channel, content)
+        stream.unsent = content[taken:]
+        self.flush_soon()
+        return not stream.unsent
+
+    def port_finished(self, channel: int) -> None:
+        """Note that nothing more will be read."""
+        stream = self._streams.get(channel)
+        if stream is None or stream.has_finished:
+            return
+        stream.has_finished = True
+        if not stream.unsent:
+            self._tunnel.finish(channel)
+        self._end_if_done(stream)
+        self.flush_soon()
+
+    def port_consumed(self, channel: int, count: int) -> None:
+        """Note that bytes have left."""
+        self._tunnel.consumed(channel, count)
+        self.flush_soon()
+
+    def port_lost(self, channel: int, error: Exception | None) -> None:
+        """Note that a port is gone; a channel that was not done is given up."""
+        stream = self._streams.get(channel)
+        if stream is None:
+            return
+        if stream.is_done and error is None:
+            del self._streams[channel]
+            self._user.ended(channel, "", "")
+        else:
+            cause = getattr(error, "strerror", None) or "it was closed"
+            self.refuse(channel, "connection_reset", f"The connection was lost: {cause}.")
+
+    # What the tunnel tells
+
+    def _on(self, event: TunnelEvent) -> None:
+        match event:
+            case ChannelReceived(channel, content):
+                stream = self._streams.get(channel)
+                if stream is None:
+                    return
+                if stream.port is not None:
+                    stream.port.write(content)
+                else:
+                    stream.early.append(content)
+            case ChannelWanted(channel, target):
+                self._streams[channel] = _Stream()
+                self._user.wanted(channel, target)
+            case ChannelAccepted(channel):
+                self._user.accepted(channel)
+            case ChannelFinished(channel):
+                self._on_finished(channel)
+            case ChannelDrained(channel):
+                self._on_drained(channel)
+            case ChannelReset(channel, reason, message):
+                self._end(channel, reason, message)
+            case CarriersNamed(alive):
+                self._on_named(alive)
+            case TunnelOver(reason, message):
+                self._on_over(reason, message)
+
+    def _on_finished(self, channel: int) -> None:
+        stream = self._streams.get(channel)
+        if stream is None:
+            return
+        stream.peer_finished = True
+        if stream.port is not None:
+            stream.port.finish()
+        self._end_if_done(stream)
+
+    def _on_drained(self, channel: int) -> None:
+        stream = self._streams.get(channel)
+        if stream is None:
+            return
+        content, stream.unsent = stream.unsent, b""
+        if content and not self.port_read(channel, content):
+            return
+        if stream.has_finished:
+            self._tunnel.finish(channel)
+            self._end_if_done(stream)
+        elif stream.port is not None:
+            stream.port.go_on()
+
+    def _on_named(self, alive: Sequence[Range]) -> None:
+        """Drop carriers that the client has lost, though nothing of it was noticed here."""
+        kept = RangeSet()
+        for first, last in alive:
+            kept.add(first, last + 1)
+        newest = alive[-1][1]
+        for number in [each for each in self._carriers if each < newest and each not in kept]:
+            self._carriers.pop(number).abort()
+
+    def _on_over(self, reason: str, message: str) -> None:
+        if self._is_over:
+            return
+        self._flush()  # which tells the peer
+        self._is_over = True
+        for handle in (self._soon, self._timer):
+            if handle is not None:
+                handle.cancel()
+        carriers, self._carriers = self._carriers, {}
+        for carrier in carriers.values():
+            carrier.close()
+        for channel in [*self._streams]:
+            self._end(channel, reason, message)
+        self._user.over(reason, message)
+
+    def _end_if_done(self, stream: _Stream) -> None:
+        is_done = stream.has_finished and not stream.unsent and stream.peer_finished
+        if is_done and stream.port is not None and not stream.is_done:
+            stream.is_done = True
+            stream.port.close()
+
+    def _end(self, channel: int, reason: str, message: str) -> None:
+        stream = self._streams.pop(channel, None)
+        if stream is None:
+            return
+        if stream.port is not None:
+            stream.port.abort()
+        self._user.ended(channel, reason, message)
+
+    # Sending
+
+    def _flush(self) -> None:
+        self._soon = None
+        for _ in range(_MOST_BATCHES):
+            if not self._send_one():
+                break
+        else:
+            self.flush_soon()
+        self._set_timer()
+
+    def _send_one(self) -> bool:
+        """Send a batch over each carrier that can; say whether any was."""
+        has_sent = False
+        for number, carrier in [*self._carriers.items()]:
+            if not carrier.can_send:
+                continue
+            batch = self._tunnel.take_batch(
+                carrier=number, most=MAX_BATCH_BYTES, now=self._loop.time()
+            )
+            if batch is None:
+                return has_sent
+            carrier.send(batch)
+            has_sent = True
+        return has_sent
+
+    def _set_timer(self) -> None:
+        """Look again when something is due; a look that comes too early sets the next one."""
+        due = self._tunnel.deadline()
+        if due is None or not any(each.can_send for each in self._carriers.values()):
+            return
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._flush()
+
+
+def _ranges_of(numbers: set[int]) -> list[Range]:
+    found = RangeSet()
+    for number in numbers:
+        found.add(number, number + 1)
+    return [(start, end - 1) for start, end in found]
