@@ -121,6 +121,7 @@ def _plan(
     http = bind("FAIRLEAD_SIGNALLING_HTTP_BIND", 0)
     grpc = bind("FAIRLEAD_SIGNALLING_GRPC_BIND", 1)
     gateway = bind("FAIRLEAD_RELAY_HTTP_BIND", 10)
+    tunnels = bind("FAIRLEAD_RELAY_TCP_BIND", 11)
     internal = unix("FAIRLEAD_SIGNALLING_INTERNAL_BIND", "signalling.sock")
     workspace = unix("FAIRLEAD_WORKSPACE_BIND", "workspace.sock")
     sandbox = unix("FAIRLEAD_SANDBOX_BIND", "sandbox.sock")
@@ -155,6 +156,7 @@ def _plan(
                         http,
                         grpc,
                         gateway,
+                        tunnels,
                         workers,
                         internal,
                         workspace,
@@ -169,6 +171,7 @@ def _plan(
             _http_probe(gateway, "/readyz"),
             {
                 "FAIRLEAD_RELAY_HTTP_BIND": gateway,
+                "FAIRLEAD_RELAY_TCP_BIND": tunnels,
                 "FAIRLEAD_RELAY_SIGNALLING": internal,
                 "FAIRLEAD_RELAY_WORKERS_BIND": workers,
             },

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from chassis.allow_list import Host, parse_host
 from chassis.public_addresses import Address
 from fairlead_tunnel.framed_port import keep_alive
+from fairlead_tunnel.silence import notice_silence
 from relay_gateway.ports import Stream
 from relay_gateway.session import ChannelUnknown, WantedSession
 from relay_gateway.target_rules import (
@@ -22,6 +24,7 @@ DIAL_SECONDS = 10.0
 """For the name and the connection together."""
 _MOST_ADDRESSES = 4
 
+Connected = TypeVar("Connected")
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Gives the addresses of a name; raises OSError and UnicodeError."""
 
@@ -42,6 +45,29 @@ class Dialler:
         Raises ChannelUnknown, TargetDenied, HostUnknown, DialRefused, DialTimeout and
         HostUnreachable.
         """
+        stream = await self._dialled(host, port, asyncio.open_connection)
+        keep_alive(stream[1])
+        return stream
+
+    async def connect(
+        self,
+        session: WantedSession,
+        host: str,
+        port: int,
+        make: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Connect what `make` returns to a host; raises what `dial` does."""
+
+        async def connected(address: str, port: int) -> asyncio.BaseTransport:
+            transport, _ = await asyncio.get_running_loop().create_connection(make, address, port)
+            return transport
+
+        transport = await self._dialled(host, port, connected)
+        notice_silence(transport.get_extra_info("socket"))
+
+    async def _dialled(
+        self, host: str, port: int, connect: Callable[[str, int], Awaitable[Connected]]
+    ) -> Connected:
         try:
             wanted = parse_host(host)
         except ValueError:
@@ -51,15 +77,13 @@ class Dialler:
             async with asyncio.timeout(self._dial_seconds):
                 found = await self._addresses(wanted, port)
                 judged = self._rules.judged(wanted, found, port)[:_MOST_ADDRESSES]
-                stream = await self._connect(judged, port)
+                return await self._connect(judged, port, connect)
         except ConnectionRefusedError:
             raise DialRefused(host, port) from None
         except TimeoutError:
             raise DialTimeout(host, port) from None
         except OSError:
             raise HostUnreachable(host, port) from None
-        keep_alive(stream[1])
-        return stream
 
     async def _addresses(self, host: Host, port: int) -> Sequence[str]:
         if not isinstance(host, str):
@@ -74,14 +98,19 @@ class Dialler:
             raise HostUnknown(host)
         return found
 
-    async def _connect(self, addresses: Sequence[Address], port: int) -> Stream:
+    async def _connect(
+        self,
+        addresses: Sequence[Address],
+        port: int,
+        connect: Callable[[str, int], Awaitable[Connected]],
+    ) -> Connected:
         """Try one address after the other, each for its share of the time; raises OSError."""
         fault = OSError()
         for each in addresses:
             try:
                 async with asyncio.timeout(self._dial_seconds / len(addresses)):
                     # An address is not resolved again; asyncio sets TCP_NODELAY.
-                    return await asyncio.open_connection(str(each), port)
+                    return await connect(str(each), port)
             except OSError as error:
                 fault = error
         raise fault

@@ -29,6 +29,8 @@ class Patience:
     """A path that came up and is silent; as consent lasts (RFC 7675, section 5.1)."""
     restart: float = 60.0
     """A round that was begun while the path was silent."""
+    idle: float = 60.0
+    """A tunnel that was attached and has no carrier."""
 
 
 class HeldSession:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TypeAlias
 
 import uvicorn
 
-from chassis.rpc_server import AddressNotBindable
+from relay_gateway.listener import listen
 
 Scope: TypeAlias = MutableMapping[str, object]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, object]]]
@@ -75,7 +72,7 @@ async def serve_http(app: ProbeApp, *, bind: str) -> AsyncIterator[int]:
 
     Raises AddressNotBindable.
     """
-    listener = _listener(bind)
+    listener = listen(bind)
     server = _Server(
         uvicorn.Config(
             app,
@@ -96,15 +93,3 @@ async def serve_http(app: ProbeApp, *, bind: str) -> AsyncIterator[int]:
             await asyncio.wait((serving,), timeout=STOP_SECONDS)
             serving.cancel()
             listener.close()
-
-
-def _listener(bind: str) -> socket.socket:
-    host, _, port = bind.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, int(port)), family=family, backlog=64)
-    except (OSError, ValueError) as error:
-        is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        cause = "it is in use" if is_taken else os.strerror(getattr(error, "errno", 0) or 22)
-        raise AddressNotBindable(bind, cause) from error

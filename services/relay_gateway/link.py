@@ -15,6 +15,7 @@ from relay_gateway.message import (
     Order,
     PortGranted,
     SessionUnwanted,
+    TunnelTerms,
     Welcome,
 )
 from relay_gateway.ports import Conversation, Signalling
@@ -52,6 +53,7 @@ class Link:
         switchboard: Switchboard,
         jitter: Callable[[float, float], float],
         can_trickle: bool = False,
+        tunnel: TunnelTerms | None = None,
     ) -> None:
         self._gateway_id = gateway_id
         self._capacity = capacity
@@ -61,6 +63,7 @@ class Link:
         self._switchboard = switchboard
         self._jitter = jitter
         self._can_trickle = can_trickle
+        self._tunnel = tunnel
         self._failures = 0
         self._conversation: Conversation | None = None
         self._ended = asyncio.Event()
@@ -97,11 +100,12 @@ class Link:
     async def _converse(self) -> None:
         hello = Hello(
             self._gateway_id,
-            self._switchboard.session_ids,
+            self._switchboard.state(),
             self._capacity,
             self._workers_address,
             self._can_trickle,
             self._switchboard.ended,
+            self._tunnel,
         )
         async with self._signalling.converse(hello) as conversation:
             orders = conversation.orders()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from relay_gateway.session import WantedSession
@@ -18,6 +18,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class TunnelTerms:
+    """What tickets of this gateway's tunnels are made with; 32 bytes each, and URLs, best first."""
+
+    public_key: bytes
+    ticket_secret: bytes = field(repr=False)
+    urls: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
     """The first message: who this is, which sessions it holds, and where workers dial it; `ended`
     says why those ended whose end signalling may have missed.
@@ -29,6 +38,7 @@ class Hello:
     workers_address: str
     can_trickle: bool = False
     ended: Sequence[Changed] = ()
+    tunnel: TunnelTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)

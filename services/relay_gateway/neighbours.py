@@ -28,6 +28,7 @@ from relay_gateway.message import (
     Report,
     RestartWanted,
     SessionUnwanted,
+    TunnelTerms,
     Welcome,
 )
 from relay_gateway.session import IceServer, WantedSession
@@ -77,6 +78,7 @@ class GrpcConversation:
                         pb.SessionChanged(session_id=end.session_id, close_reason=end.close_reason)
                         for end in hello.ended
                     ],
+                    tunnel=_terms(hello.tunnel) if hello.tunnel is not None else None,
                 )
             )
         )
@@ -219,6 +221,13 @@ def _wanted(session: pb.SessionWanted) -> WantedSession:
             for server in session.ice_servers
         ),
         ice_policy=session.ice_policy or "all",
+        is_tunnel=session.is_tunnel,
+    )
+
+
+def _terms(terms: TunnelTerms) -> pb.TunnelTerms:
+    return pb.TunnelTerms(
+        public_key=terms.public_key, ticket_secret=terms.ticket_secret, urls=terms.urls
     )
 
 

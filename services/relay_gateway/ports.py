@@ -68,6 +68,24 @@ class Carrier(Protocol):
         ...
 
 
+class KeptTunnel(Protocol):
+    """A tunnel that a client has attached to."""
+
+    @property
+    def channels(self) -> int:
+        """How many channels are open or being opened."""
+        ...
+
+    @property
+    def carriers(self) -> int:
+        """How many carriers are attached."""
+        ...
+
+    async def close(self) -> None:
+        """End it with its channels, after telling the client; again changes nothing."""
+        ...
+
+
 class ChannelOpening(Protocol):
     """Opens the sandbox's end of a channel."""
 
@@ -86,6 +104,20 @@ class Dialling(Protocol):
 
         The FairleadError says why not.
         """
+        ...
+
+
+class Connecting(Protocol):
+    """Connects channels of tunnels to hosts beside the gateway."""
+
+    async def connect(
+        self,
+        session: WantedSession,
+        host: str,
+        port: int,
+        make: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Connect what `make` returns to a port of a host; see `Dialling.dial`."""
         ...
 
 

@@ -37,7 +37,8 @@ class IceServer:
 class WantedSession:
     """A session that signalling wants here, with all that it knows of the round under way.
 
-    `offer` is empty when none has come yet; `ice_policy` is `all`, `relay` or `direct`.
+    `offer` is empty when none has come yet, and always of a tunnel; `ice_policy` is `all`, `relay`
+    or `direct`.
     """
 
     session_id: str
@@ -50,6 +51,7 @@ class WantedSession:
     ended: bool = False
     ice_servers: tuple[IceServer, ...] = ()
     ice_policy: str = "all"
+    is_tunnel: bool = False
 
 
 class SdpInvalid(InvalidArgument):
@@ -130,6 +132,18 @@ class GatewayDraining(Unavailable):
         )
 
 
+class SessionOver(FailedPrecondition):
+    """A ticket leads to a session that has ended, or whose tunnel is attached."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            "The session of this tunnel is over.",
+            reason="session_closed",
+            remedy="Open another session.",
+            fields={"session_id": session_id},
+        )
+
+
 class ChannelLimit(ResourceExhausted):
     """A session has as many open channels as it may have."""
 
@@ -142,12 +156,12 @@ class ChannelLimit(ResourceExhausted):
 
 
 class ChannelUnknown(InvalidArgument):
-    """A data channel is not one that a gateway carries."""
+    """A channel is not one that a gateway carries."""
 
     def __init__(self) -> None:
         super().__init__(
-            "A data channel must be ordered and reliable, with label `tcp:<port>`, "
-            "`tcp:<host>:<port>` or `terminal:<execution>`, and protocol `fairlead.bytes.v1`.",
+            "A channel leads to `tcp:<port>`, `tcp:<host>:<port>` or `terminal:<execution>`; a data"
+            " channel is ordered and reliable, with protocol `fairlead.bytes.v1`.",
             reason="channel_unknown",
         )
 

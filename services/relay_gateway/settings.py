@@ -25,12 +25,22 @@ class Settings(RoomSettings):
         default="127.0.0.1:7310",
         description="Where /healthz and /readyz are served, host:port; port 0 takes a free one.",
     )
+    tcp_bind: str = Field(
+        default="127.0.0.1:7311",
+        description="Where clients of tunnels dial it over TCP, host:port, port 0 for any.",
+    )
+    public_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        max_length=16,
+        description="Where clients of tunnels reach it, by comma, best first: tcp://host:port;"
+        " the bound address when empty.",
+    )
     signalling: str = Field(
         default="127.0.0.1:7302",
         description="Signalling's internal address to dial, host:port or unix:/path.",
     )
     workers_bind: str = Field(
-        default="127.0.0.1:7311",
+        default="127.0.0.1:7312",
         description="Where workers dial it with the connections of channels: unix:/path or"
         " host:port.",
     )
@@ -54,7 +64,7 @@ class Settings(RoomSettings):
         " *.name, address or network, each with :port when not 80 and 443; none when empty.",
     )
 
-    @field_validator("targets", mode="before")
+    @field_validator("targets", "public_urls", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if not isinstance(value, str):

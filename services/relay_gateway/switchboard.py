@@ -18,7 +18,14 @@ from relay_gateway.held_session import HeldSession, Patience
 from relay_gateway.line import Line
 from relay_gateway.message import Answered, Candidates, Changed, Heartbeat, Refusal
 from relay_gateway.ports import Carrier
-from relay_gateway.session import CloseReason, GatewayDraining, GatewayFull, WantedSession
+from relay_gateway.session import (
+    CloseReason,
+    GatewayDraining,
+    GatewayFull,
+    SessionOver,
+    WantedSession,
+)
+from relay_gateway.tunnel_session import TunnelSession
 
 REMEMBERED = 1024
 """Closed sessions whose end is told again when signalling, having missed it, still wants them."""
@@ -33,7 +40,7 @@ log = logging.getLogger(__name__)
 class _Held:
     """A session and its task."""
 
-    session: HeldSession
+    session: HeldSession | TunnelSession
     task: asyncio.Task[None] | None = None
     is_ending: bool = False
     reason: CloseReason = CloseReason.CONNECTION_FAILED
@@ -58,6 +65,7 @@ class Switchboard:
         self._patience = patience or Patience()
         self._held: dict[str, _Held] = {}
         self._ended: OrderedDict[str, CloseReason] = OrderedDict()
+        self._stated: set[str] = set()
         self._draining = False
         self._tasks = asyncio.TaskGroup()
 
@@ -79,6 +87,11 @@ class Switchboard:
     @property
     def session_ids(self) -> list[str]:
         """Ids of the sessions that are held now."""
+        return list(self._held)
+
+    def state(self) -> list[str]:
+        """Return the ids of all sessions for a hello: the welcome that follows is about them."""
+        self._stated = set(self._held)
         return list(self._held)
 
     @property
@@ -106,13 +119,18 @@ class Switchboard:
         self._line.tell(self.heartbeat())
 
     def reconcile(self, wanted: Sequence[WantedSession]) -> None:
-        """Close what is not in `wanted`, answer what is lacking, and state again what is held."""
+        """Close what is not in `wanted`, answer what is lacking, and state again what is held.
+
+        A tunnel whose ticket came after the hello is spared: signalling may have opened it since.
+        """
         ids = {session.session_id for session in wanted}
         for session_id, held in list(self._held.items()):
-            if session_id not in ids:
+            session = held.session
+            is_newer = isinstance(session, TunnelSession) and not session.is_named
+            if session_id not in ids and (session_id in self._stated or not is_newer):
                 self._close(held)
-        for session in wanted:
-            self.want(session)
+        for each in wanted:
+            self.want(each)
 
     def want(self, wanted: WantedSession) -> None:
         """Answer a session's offer; what was answered or has ended before is told again."""
@@ -121,18 +139,19 @@ class Switchboard:
             self._line.tell(Changed(session_id, False, self._ended[session_id]))
         elif held := self._held.get(session_id):
             held.session.want(wanted)
-        elif not wanted.offer:
+        elif not wanted.offer and not wanted.is_tunnel:
             return
         elif self._draining:
             self._refuse(wanted, GatewayDraining())
         elif len(self._held) >= self._capacity:
             self._refuse(wanted, GatewayFull())
         else:
-            self._hold(wanted)
+            self._hold(self._made(wanted, is_named=True))
 
     def given(self, candidates: Candidates) -> None:
         """Take candidates of a session's client; of an unknown one they are dropped."""
-        if held := self._held.get(candidates.session_id):
+        held = self._held.get(candidates.session_id)
+        if held is not None and isinstance(held.session, HeldSession):
             held.session.given(candidates)
 
     def unwant(self, session_id: str) -> None:
@@ -140,24 +159,47 @@ class Switchboard:
         if held := self._held.get(session_id):
             self._close(held)
 
-    def _hold(self, wanted: WantedSession) -> None:
-        held = _Held(
-            HeldSession(
-                wanted=wanted,
-                carrier=self._carrier,
-                tell=self._line.tell,
-                clock=self._clock,
-                patience=self._patience,
-            )
-        )
-        self._held[wanted.session_id] = held
+    def carry(self, wanted: WantedSession) -> TunnelSession:
+        """Return the session of a tunnel whose client has come, maybe before signalling's word.
+
+        Raises SessionOver, GatewayDraining and GatewayFull.
+        """
+        if self._draining:
+            raise GatewayDraining
+        held = self._held.get(wanted.session_id)
+        if held is None and wanted.session_id not in self._ended:
+            if len(self._held) >= self._capacity:
+                raise GatewayFull
+            held = self._hold(self._made(wanted, is_named=False))
+        session = held.session if held is not None else None
+        if not isinstance(session, TunnelSession) or not session.may_be_carried:
+            raise SessionOver(wanted.session_id)
+        return session
+
+    def _hold(self, session: HeldSession | TunnelSession) -> _Held:
+        held = _Held(session)
+        self._held[session.wanted.session_id] = held
         held.task = self._tasks.create_task(self._keep(held))
         # Not at the end of the coroutine: a task that is cancelled at once never enters it.
         held.task.add_done_callback(lambda _: self._forget(held))
+        return held
+
+    def _made(self, wanted: WantedSession, *, is_named: bool) -> HeldSession | TunnelSession:
+        tell, clock, patience = self._line.tell, self._clock, self._patience
+        if wanted.is_tunnel:
+            return TunnelSession(
+                wanted=wanted, is_named=is_named, tell=tell, clock=clock, patience=patience
+            )
+        return HeldSession(
+            wanted=wanted, carrier=self._carrier, tell=tell, clock=clock, patience=patience
+        )
 
     def _close(self, held: _Held, reason: CloseReason = CloseReason.REQUESTED) -> None:
-        """End a session by cancelling its task, unless that is ending it already."""
-        if not held.is_ending and held.task is not None:
+        """End a session, unless its task is ending it already."""
+        if isinstance(held.session, TunnelSession):
+            # A task that is cancelled at once would never close the tunnel that came before.
+            held.session.over(reason)
+        elif not held.is_ending and held.task is not None:
             held.reason = reason
             held.task.cancel()
 

@@ -5,6 +5,7 @@ connection to a host.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,7 +14,7 @@ from opentelemetry.trace import Span, StatusCode, TracerProvider
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
 from relay_gateway.happening import Ended, Happening, PathUp
-from relay_gateway.ports import Association, Carrier, ChannelOpening, Dialling, Stream
+from relay_gateway.ports import Association, Carrier, ChannelOpening, Connecting, Dialling, Stream
 from relay_gateway.session import WantedSession
 
 ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "error.type")
@@ -107,3 +108,22 @@ class TracedDialler:
         """Connect to a host."""
         with self._spans.open("channel.dial", session, port=port):
             return await self._dialler.dial(session, host, port)
+
+
+class TracedConnector:
+    """As a traced dialler, for channels of tunnels."""
+
+    def __init__(self, *, connector: Connecting, tracer_provider: TracerProvider) -> None:
+        self._connector = connector
+        self._spans = _Spans(tracer_provider)
+
+    async def connect(
+        self,
+        session: WantedSession,
+        host: str,
+        port: int,
+        make: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Connect what `make` returns to a host."""
+        with self._spans.open("channel.dial", session, port=port):
+            await self._connector.connect(session, host, port, make)

@@ -105,7 +105,7 @@ class WebrtcCarrier:
             raise ModeUnsupported(error.message) from error
         if not is_sealed(wanted.offer):
             return connection
-        # `cryptography` is only there where something is sealed.
+        # Few gateways open sealed offers.
         from fairlead_tunnel.sealed_connection import SealedConnection
 
         return SealedConnection(

@@ -28,7 +28,9 @@ from relay_gateway.opener import Opener
 from relay_gateway.settings import Settings
 from relay_gateway.switchboard import Switchboard
 from relay_gateway.target_rules import TargetRules
-from relay_gateway.tracing import TracedCarrier, TracedDialler, TracedOpener
+from relay_gateway.tracing import TracedCarrier, TracedConnector, TracedDialler, TracedOpener
+from relay_gateway.tunnel_door import TunnelDoor
+from relay_gateway.tunnel_room import TunnelRoom
 from relay_gateway.webrtc_carrier import CoreMissing, WebrtcCarrier
 from relay_gateway.worker_door import WorkerDoor
 
@@ -44,10 +46,18 @@ class Gateway:
     """A running gateway."""
 
     def __init__(
-        self, *, switchboard: Switchboard, carrier: WebrtcCarrier, line: Line, http_port: int
+        self,
+        *,
+        switchboard: Switchboard,
+        carrier: WebrtcCarrier,
+        line: Line,
+        http_port: int,
+        tcp_port: int,
     ) -> None:
         self.http_port = http_port
         """The bound port of /healthz and /readyz."""
+        self.tcp_port = tcp_port
+        """The bound port for clients of tunnels."""
         self._switchboard = switchboard
         self._carrier = carrier
         self._line = line
@@ -101,25 +111,36 @@ async def build(
         resolve = stack.enter_context(closing(SystemResolver(threads=_RESOLVER_THREADS)))
         rules = TargetRules(allowed=parse_allow_list(settings.targets), is_own=is_own)
         line = Line(traceparent=traceparent)
+        clock = SystemClock()
+        opener = TracedOpener(opener=Opener(line=line, workers=workers), tracer_provider=provider)
+        dialler = Dialler(rules=rules, resolve=resolve)
         carrier = WebrtcCarrier(
             core=core,
-            opener=TracedOpener(
-                opener=Opener(line=line, workers=workers), tracer_provider=provider
-            ),
-            dialler=TracedDialler(
-                dialler=Dialler(rules=rules, resolve=resolve), tracer_provider=provider
-            ),
+            opener=opener,
+            dialler=TracedDialler(dialler=dialler, tracer_provider=provider),
             channels_per_session=settings.channels_per_session,
             seal_secret=settings.seal_secret(),
         )
         switchboard = Switchboard(
             carrier=TracedCarrier(carrier=carrier, tracer_provider=provider),
             line=line,
-            clock=SystemClock(),
+            clock=clock,
             capacity=settings.sessions,
         )
+        gateway_id = random_id("gtw")
+        tunnels = TunnelRoom(
+            gateway_id=gateway_id,
+            switchboard=switchboard,
+            opener=opener,
+            connector=TracedConnector(connector=dialler, tracer_provider=provider),
+            channels_per_session=settings.channels_per_session,
+            clock=clock,
+        )
+        tcp_port = await stack.enter_async_context(
+            TunnelDoor(desk=tunnels.desk).serve(settings.tcp_bind)
+        )
         link = Link(
-            gateway_id=random_id("gtw"),
+            gateway_id=gateway_id,
             capacity=settings.sessions,
             workers_address=settings.workers_advertise or workers_address,
             signalling=GrpcSignalling(channel=channel),
@@ -127,6 +148,7 @@ async def build(
             switchboard=switchboard,
             jitter=random.SystemRandom().uniform,
             can_trickle=core.can_trickle,
+            tunnel=tunnels.terms(settings.public_urls or (_tcp_url(settings.tcp_bind, tcp_port),)),
         )
         linking = tasks.create_task(link.run())
         stack.callback(linking.cancel)
@@ -142,7 +164,17 @@ async def build(
             serve_http(ProbeApp(why_not_ready=why_not_ready), bind=settings.http_bind)
         )
         tasks.create_task(carrier.load())
-        yield Gateway(switchboard=switchboard, carrier=carrier, line=line, http_port=http_port)
+        yield Gateway(
+            switchboard=switchboard,
+            carrier=carrier,
+            line=line,
+            http_port=http_port,
+            tcp_port=tcp_port,
+        )
+
+
+def _tcp_url(bind: str, port: int) -> str:
+    return f"tcp://{bind.rpartition(':')[0]}:{port}"
 
 
 def _installed_core() -> PeerCore:

@@ -52,6 +52,7 @@ class Stack:
                 "FAIRLEAD_HTTP_PORT": str(self.http_port),
                 "FAIRLEAD_GRPC_PORT": str(free_port()),
                 "FAIRLEAD_RELAY_PORT": str(free_port()),
+                "FAIRLEAD_TUNNEL_PORT": str(free_port()),
                 "DOCKER_BUILDKIT": "0",
                 "COMPOSE_DOCKER_CLI_BUILD": "0",
             }

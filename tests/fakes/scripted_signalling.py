@@ -140,7 +140,11 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
             ice_servers=ice_servers,
         )
         wanted.expires_at.FromDatetime(datetime.now(UTC) + self.expiry)
-        self.wanted[session_id] = wanted
+        self.say_wanted(wanted)
+
+    def say_wanted(self, wanted: pb.SessionWanted) -> None:
+        """Want a session, and say so when a gateway is there."""
+        self.wanted[wanted.session_id] = wanted
         if self._orders is not None:
             self._orders.put_nowait(pb.SynchronizeResponse(wanted=wanted))
 

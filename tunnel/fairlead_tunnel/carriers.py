@@ -186,7 +186,13 @@ class GatewayCarrier:
         self._desk = desk
         self._held: HeldTunnel | None = None
         self._number = 0
+        self._is_gone = False
         self.stream = RecordStream(self)
+
+    @property
+    def is_greeting(self) -> bool:
+        """Say whether nobody has shown a ticket yet."""
+        return self._held is None and not self._is_gone
 
     def greet(self, received: bytes) -> tuple[Keys, int] | None:
         """Take the hello and answer it, with what the tunnel has to send at once."""
@@ -224,6 +230,7 @@ class GatewayCarrier:
 
     def lost(self, error: Exception | None) -> None:
         """Let what was under way go over another carrier."""
+        self._is_gone = True
         if self._held is not None:
             self._held.driver.detach(self._number)
 

@@ -80,7 +80,10 @@ class RecordStream(asyncio.BufferedProtocol):
         """Begin; asyncio calls this, and has set TCP_NODELAY."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_MOST_UNSENT)
-        notice_silence(transport.get_extra_info("socket"), always_reads=True)
+        if self._is_closing:
+            self._transport.abort()
+        else:
+            notice_silence(transport.get_extra_info("socket"), always_reads=True)
 
     def greet(self, hello: bytes) -> None:
         """Send a part of the handshake."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-MESH_PORTS = frozenset({7300, 7301, 7310, 7311, 7320, 7330})
+MESH_PORTS = frozenset({7300, 7301, 7310, 7311, 7312, 7320, 7330})
 """The defaults of all rooms."""
 
 _REDIS_PORT = 6379

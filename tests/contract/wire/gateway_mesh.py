@@ -51,6 +51,7 @@ async def mesh(
         chosen = Settings(
             signalling=address,
             http_bind="127.0.0.1:0",
+            tcp_bind="127.0.0.1:0",
             workers_bind=f"unix:{folder}/relay.sock",
             sessions=sessions,
             channels_per_session=channels_per_session,

@@ -69,6 +69,7 @@ def exchanged(gateway_in: str, client_in: str, *, wire: str = "") -> Seen:
             "PYTHONPATH": str(ROOT),
             "FAIRLEAD_RELAY_SIGNALLING": f"unix:{folder}/signalling.sock",
             "FAIRLEAD_RELAY_HTTP_BIND": "127.0.0.1:0",
+            "FAIRLEAD_RELAY_TCP_BIND": "127.0.0.1:0",
             "FAIRLEAD_RELAY_WORKERS_BIND": f"unix:{folder}/relay.sock",
         }
         enter = ("ip", "netns", "exec")

@@ -56,6 +56,7 @@ async def test_a_gateway_lives_becomes_ready_and_stops(unused_tcp_port: int) -> 
                 "FAIRLEAD_RELAY_SIGNALLING": address,
                 "FAIRLEAD_RELAY_WORKERS_BIND": f"unix:{folder}/relay.sock",
                 "FAIRLEAD_RELAY_HTTP_BIND": f"127.0.0.1:{unused_tcp_port}",
+                "FAIRLEAD_RELAY_TCP_BIND": "127.0.0.1:0",
                 "FAIRLEAD_DRAIN_SECONDS": "5",
             },
             stderr=asyncio.subprocess.PIPE,

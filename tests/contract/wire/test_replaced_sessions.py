@@ -69,6 +69,7 @@ async def two_gateways(folder: Path, redis_url: str) -> AsyncIterator[Mesh]:
             chosen = Settings(
                 signalling=replica.internal,
                 http_bind="127.0.0.1:0",
+                tcp_bind="127.0.0.1:0",
                 workers_bind=f"unix:{sockets}/relay-{number}",
             )
             core = PeerCoreFake(network=mesh.network)

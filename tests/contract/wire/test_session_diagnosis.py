@@ -44,7 +44,10 @@ async def gateway() -> AsyncIterator[ScriptedSignalling]:
     with tempfile.TemporaryDirectory() as folder:
         address = f"unix:{folder}/signalling.sock"
         chosen = Settings(
-            signalling=address, http_bind="127.0.0.1:0", workers_bind=f"unix:{folder}/relay.sock"
+            signalling=address,
+            http_bind="127.0.0.1:0",
+            tcp_bind="127.0.0.1:0",
+            workers_bind=f"unix:{folder}/relay.sock",
         )
         async with (
             open_worker() as worker,

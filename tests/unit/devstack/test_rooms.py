@@ -55,7 +55,8 @@ def test_defaults_are_the_documented_ports_and_private_sockets() -> None:
 def test_the_worker_is_told_where_the_mesh_listens() -> None:
     environment = room(planned(), "sandbox-worker").environment
     found = environment["FAIRLEAD_SANDBOX_MESH_ADDRESSES"].split(",")
-    assert {"127.0.0.1:7300", "127.0.0.1:7301", "127.0.0.1:7310", SPANS.url} <= set(found)
+    ports = (7300, 7301, 7310, 7311)
+    assert {*(f"127.0.0.1:{port}" for port in ports), SPANS.url} <= set(found)
 
 
 def test_what_the_user_has_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

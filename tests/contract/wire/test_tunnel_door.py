@@ -1,0 +1,104 @@
+"""The door of tunnels: who shows no ticket does not stay, and keeps nobody out for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from chassis.errors import FairleadError
+from fairlead_tunnel.carriers import TunnelDesk
+from fairlead_tunnel.ticket import Grant, TicketKey
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+from relay_gateway.tunnel_door import TunnelDoor
+
+pytestmark = pytest.mark.asyncio
+
+
+def _begin(grant: Grant) -> TunnelDriver:
+    raise AssertionError("nobody has a ticket")
+
+
+def made_desk() -> TunnelDesk:
+    return TunnelDesk(
+        tickets=TicketKey(secret=bytes(32), gateway_id="gtw_a"),
+        private_key=bytes(range(32)),
+        begin=_begin,
+        unix_time=lambda: 0.0,
+    )
+
+
+@asynccontextmanager
+async def door(*, most_waiting: int, patience_seconds: float) -> AsyncIterator[int]:
+    subject = TunnelDoor(
+        desk=made_desk(), most_waiting=most_waiting, patience_seconds=patience_seconds
+    )
+    async with asyncio.timeout(60), subject.serve("127.0.0.1:0") as port:
+        yield port
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("said", [b"", b"FLT\x01\x01\x01\x00"])
+async def test_who_shows_no_ticket_in_time_is_dropped(said: bytes) -> None:
+    async with door(most_waiting=4, patience_seconds=0.05) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(said)
+        assert await ended(reader)
+        writer.close()
+
+
+async def test_no_more_wait_than_may_and_those_that_left_make_room() -> None:
+    async with door(most_waiting=2, patience_seconds=3600.0) as port:
+        waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await ended(reader)
+        writer.close()
+        for _, each in waiting:
+            each.write(b"GET / HTTP/1.1\r\n\r\n")
+        for silent, _ in waiting:
+            assert await ended(silent)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"FLT")
+        waits = asyncio.ensure_future(ended(reader))
+        other, writing = await asyncio.open_connection("127.0.0.1", port)
+        writing.write(b"GET")
+        assert await ended(other)
+        assert not waits.done()
+        waits.cancel()
+        for each in (writer, writing, *(each for _, each in waiting)):
+            each.close()
+
+
+async def test_the_end_of_the_door_drops_who_waits() -> None:
+    async with door(most_waiting=2, patience_seconds=3600.0) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"FLT")
+        waits = asyncio.ensure_future(ended(reader))
+        assert await _is_met(port)
+    assert await waits
+    writer.close()
+
+
+async def _is_met(port: int) -> bool:
+    """Have one more connection met after those before: the listener takes them in order."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET")
+    found = await ended(reader)
+    writer.close()
+    return found
+
+
+async def test_a_port_that_is_in_use_is_a_typed_fault() -> None:
+    async with door(most_waiting=2, patience_seconds=1.0) as port:
+        with pytest.raises(FairleadError) as error:
+            async with TunnelDoor(desk=made_desk()).serve(f"127.0.0.1:{port}"):
+                pass
+        assert str(port) in error.value.message
