@@ -6,35 +6,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from chassis.clock import Clock
-from chassis.ids import derived_id, is_id, random_id
+from chassis.ids import is_id
 from signalling.close_reason import CloseReason
 from signalling.description import check_offer
 from signalling.ice_candidate import CandidateOutcome, check_batch
-from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavailable, ice_policy
-from signalling.launch_errors import LaunchNotHeld
-from signalling.launch_request import check_key
+from signalling.ice_servers import IceServer
 from signalling.launches import DEFAULT_PAGE, LARGEST_PAGE, PageSizeInvalid
-from signalling.session import Session, SessionMode
+from signalling.reservations import Reservations
+from signalling.session import Session
 from signalling.session_book import SessionBook, Watch
 from signalling.session_errors import (
     GatewayBusy,
     GatewayGone,
     GatewayNotReady,
     GatewayTimeout,
-    ModeInvalid,
     OfferConflict,
     OfferRefused,
     RestartUnsupported,
     SessionClosed,
-    SessionKeyConflict,
     SessionNotFound,
 )
-from signalling.session_name import SessionNameRefused, session_id_of
-from signalling.session_ports import Happened, ReachedLaunches, Subscribed, Watched
+from signalling.session_name import SessionNames
+from signalling.session_ports import Happened, Subscribed, Watched
 from signalling.session_timings import SessionTimings
 from signalling.switchboard import Switchboard
 from signalling.workspace_errors import PageTokenInvalid
@@ -43,30 +39,26 @@ _MAX_DETAIL = 300
 
 
 class Broker:
-    """Brings a client's offer and a gateway's answer together; `key` derives the ids that retries
-    find again.
-    """
+    """Brings a client's offer and a gateway's answer together."""
 
     def __init__(
         self,
         *,
         book: SessionBook,
         switchboard: Switchboard,
-        launches: ReachedLaunches,
+        reservations: Reservations,
+        names: SessionNames,
         clock: Clock,
         timings: SessionTimings,
-        key: bytes,
         traceparent: Callable[[], str],
-        servers: IceServers,
     ) -> None:
         self._book = book
         self._switchboard = switchboard
-        self._launches = launches
+        self._reservations = reservations
+        self._names = names
         self._clock = clock
         self._timings = timings
-        self._key = key
         self._traceparent = traceparent
-        self._servers = servers
 
     async def open(
         self,
@@ -78,46 +70,21 @@ class Broker:
         policy: str = "",
         conversation_id: str = "",
     ) -> Session:
-        """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
-        a conversation.
-
-        Raises ModeInvalid, ModeUnsupported, IcePolicyUnknown, RelayUnavailable, SessionNameRefused,
-        SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and GatewaysFull.
-        """
-        wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy))
-        session_id = self._named(tenant, key, conversation_id)
-        if key is not None or conversation_id:
-            try:
-                return wanted.same(await self._book.get(session_id))
-            except SessionNotFound:
-                pass  # the name is new
-        if wanted.ice_policy is IcePolicy.RELAY:
-            self._servers.for_session(session_id, IcePolicy.RELAY, now=self._clock.now())
-        reached = await self._launches.reached(tenant, launch_id)
-        if not reached.held:
-            raise LaunchNotHeld(launch_id)
-        fresh = await self._fresh(session_id, wanted, reached.traceparent)
-        session = await self._book.create(fresh)
-        await self._close_if_ended(session)
-        return wanted.same(session)
+        """Reserve a gateway; raises what `Reservations.open` raises."""
+        return await self._reservations.open(
+            tenant, launch_id, mode, key, policy=policy, conversation_id=conversation_id
+        )
 
     def ice_servers(self, session: Session) -> Sequence[IceServer]:
-        """Return the servers of a session, with fresh credentials; none once the settings lack the
-        relay that it needs.
-        """
-        try:
-            return self._servers.for_session(
-                session.session_id, session.ice_policy, now=self._clock.now()
-            )
-        except RelayUnavailable:
-            return ()
+        """Return the servers of a session, with fresh credentials."""
+        return self._reservations.ice_servers(session)
 
     def trace_of(self, tenant: str, session_id: str) -> str:
         """Return the trace (W3C `traceparent`) of the caller's session, where this process has it;
         else nothing.
         """
         try:
-            session = self._book.known(self._id(tenant, session_id))
+            session = self._book.known(self._names.meant(tenant, session_id))
         except SessionNotFound:
             return ""
         return session.traceparent if session and session.tenant == tenant else ""
@@ -186,7 +153,7 @@ class Broker:
             after, outcomes = mine.with_candidates(round_number, candidates, ended=ended)
             return after
 
-        await self._book.change(self._id(tenant, session_id), step)
+        await self._book.change(self._names.meant(tenant, session_id), step)
         return outcomes
 
     async def watch(
@@ -196,7 +163,7 @@ class Broker:
 
         Raises SessionNotFound, EventsGone and CursorAhead, all before the first event.
         """
-        session_id = self._id(tenant, session_id)
+        session_id = self._names.meant(tenant, session_id)
         with self._book.watching(session_id) as watch:
             session = await self.get(tenant, session_id)
             if session.is_closed:
@@ -219,7 +186,7 @@ class Broker:
         self, tenant: str, session_id: str, offer: str, step: Callable[[Session], Session]
     ) -> Session:
         """Apply a step that brings an offer, and wait for the answer to that."""
-        session_id = self._id(tenant, session_id)
+        session_id = self._names.meant(tenant, session_id)
         with self._book.watching(session_id) as watch:
             session, _ = await self._book.change(
                 session_id, lambda before: step(self._mine(tenant, before))
@@ -234,7 +201,7 @@ class Broker:
 
     async def get(self, tenant: str, session_id: str) -> Session:
         """Return a session; a foreign one is SessionNotFound."""
-        return _owned(tenant, await self._book.get(self._id(tenant, session_id)))
+        return _owned(tenant, await self._book.get(self._names.meant(tenant, session_id)))
 
     async def list(
         self, tenant: str, page_size: int, page_token: str
@@ -251,7 +218,7 @@ class Broker:
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session and tell its gateway; closing a closed one changes nothing."""
         session, _ = await self._book.change(
-            self._id(tenant, session_id),
+            self._names.meant(tenant, session_id),
             lambda before: _owned(tenant, before).closed(CloseReason.REQUESTED),
         )
         return session
@@ -261,7 +228,7 @@ class Broker:
         caller's, of whom alone a conversation may be named. 300 characters of `message` are kept.
         """
         session, _ = await self._book.change(
-            self._id(tenant, session_id),
+            self._names.meant(tenant, session_id),
             lambda before: before.closed(CloseReason.ADMIN_CLOSED, message[:_MAX_DETAIL]),
         )
         return session
@@ -271,15 +238,7 @@ class Broker:
         and the answer.
         """
         check_offer(offer)
-        session_id = derived_id("ses", tenant, "launch", launch_id, key=self._key)
-        if self._book.has_ended(launch_id):
-            raise LaunchNotHeld(launch_id)
-        try:
-            session = await self._book.get(session_id)
-        except SessionNotFound:
-            wanted = _Wanted(tenant, launch_id, SessionMode.COMPLETE, IcePolicy.ALL)
-            session = await self._book.create(await self._fresh(session_id, wanted))
-        await self._close_if_ended(session)
+        session_id = (await self._reservations.of_launch(tenant, launch_id)).session_id
         session = await self.offer(tenant, session_id, offer)
         return session_id, session.answer
 
@@ -287,40 +246,6 @@ class Broker:
         """Close every session of a launch, also one that is being opened; again changes nothing."""
         for session in await self._book.end_launch(launch_id):
             await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
-
-    def _named(self, tenant: str, key: str | None, conversation_id: str) -> str:
-        """Return the id of a session by what its client calls it, or one that is new."""
-        if key is not None:
-            check_key(key)
-        if conversation_id:
-            if is_id("ses", conversation_id):
-                raise SessionNameRefused
-            return session_id_of(conversation_id, tenant=tenant, key=self._key)
-        if key is not None:
-            return derived_id("ses", tenant, "session", key, key=self._key)
-        return random_id("ses")
-
-    def _id(self, tenant: str, text: str) -> str:
-        """Return the id that is meant by an id or a conversation; raises SessionNotFound."""
-        try:
-            return text if is_id("ses", text) else session_id_of(text, tenant=tenant, key=self._key)
-        except SessionNameRefused:
-            raise SessionNotFound(text) from None
-
-    async def _fresh(self, session_id: str, wanted: _Wanted, traceparent: str = "") -> Session:
-        is_trickling = wanted.mode is SessionMode.TRICKLE
-        now = self._clock.now()
-        return Session(
-            session_id=session_id,
-            tenant=wanted.tenant,
-            launch_id=wanted.launch_id,
-            gateway_id=await self._switchboard.choose(trickles=is_trickling),
-            created_at=now,
-            expires_at=now + timedelta(seconds=self._timings.session_seconds),
-            mode=wanted.mode,
-            ice_policy=wanted.ice_policy,
-            traceparent=traceparent,
-        )
 
     def _limit(self, session: Session) -> datetime:
         return self._clock.now() + self._timings.connect_limit(session.ice_policy)
@@ -332,36 +257,6 @@ class Broker:
         found = self._book.timely(_owned(tenant, session))
         _raise_if_closed(found)
         return found
-
-    async def _close_if_ended(self, session: Session) -> None:
-        """Close a session whose launch ended while it was being stored."""
-        if self._book.has_ended(session.launch_id):
-            await self._book.close(session.session_id, CloseReason.LAUNCH_ENDED)
-            raise LaunchNotHeld(session.launch_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a session was asked for with; the same key must ask for the same."""
-
-    tenant: str
-    launch_id: str
-    mode: SessionMode
-    ice_policy: IcePolicy
-
-    def same(self, session: Session) -> Session:
-        """Return a session that is what is wanted; raises SessionKeyConflict."""
-        found = _Wanted(session.tenant, session.launch_id, session.mode, session.ice_policy)
-        if found != self:
-            raise SessionKeyConflict
-        return session
-
-
-def _mode(text: str) -> SessionMode:
-    try:
-        return SessionMode(text)
-    except ValueError:
-        raise ModeInvalid from None
 
 
 def _owned(tenant: str, session: Session) -> Session:

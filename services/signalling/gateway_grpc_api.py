@@ -13,13 +13,14 @@ from chassis.errors import FairleadError, InvalidArgument, ResourceExhausted
 from chassis.ids import is_id
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
+from signalling.association import Association, Give, Grant, Order, Unwant, Want
 from signalling.close_reason import close_reason
 from signalling.gateway import Gateway, Meeting
 from signalling.ice_servers import IceServer
 from signalling.session import Session
 from signalling.session_messages import timestamp
 from signalling.session_tracing import TracedDesk
-from signalling.switchboard import Association, Give, Grant, Order, Switchboard, Unwant, Want
+from signalling.switchboard import Switchboard
 
 log = logging.getLogger(__name__)
 

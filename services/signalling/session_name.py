@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from chassis.errors import InvalidArgument
-from chassis.ids import derived_id
+from chassis.ids import derived_id, is_id, random_id
 from fairlead_tunnel.session_names import SessionNameInvalid, is_session_id, session_name
+from signalling.launch_request import check_key
+from signalling.session_errors import SessionNotFound
 
 
 class SessionNameRefused(InvalidArgument):
@@ -30,3 +32,35 @@ def session_id_of(text: str, *, tenant: str, key: bytes) -> str:
     except SessionNameInvalid:
         raise SessionNameRefused from None
     return name if is_session_id(name) else derived_id("ses", tenant, "named", name, key=key)
+
+
+class SessionNames:
+    """The ids of sessions by what their clients call them; `key` is the stack's."""
+
+    def __init__(self, *, key: bytes) -> None:
+        self._key = key
+
+    def given(self, tenant: str, key: str | None, conversation_id: str) -> str:
+        """Return the id of a session that is to be opened: the one that an idempotency key or a
+        conversation gives, else a random one. Raises SessionNameRefused.
+        """
+        if key is not None:
+            check_key(key)
+        if conversation_id:
+            if is_id("ses", conversation_id):
+                raise SessionNameRefused
+            return session_id_of(conversation_id, tenant=tenant, key=self._key)
+        if key is not None:
+            return derived_id("ses", tenant, "session", key, key=self._key)
+        return random_id("ses")
+
+    def of_launch(self, tenant: str, launch_id: str) -> str:
+        """Return the id of the session of a launch's own offer."""
+        return derived_id("ses", tenant, "launch", launch_id, key=self._key)
+
+    def meant(self, tenant: str, text: str) -> str:
+        """Return the id that is meant by an id or a conversation; raises SessionNotFound."""
+        try:
+            return text if is_id("ses", text) else session_id_of(text, tenant=tenant, key=self._key)
+        except SessionNameRefused:
+            raise SessionNotFound(text) from None

@@ -17,7 +17,9 @@ from signalling.broker import Broker
 from signalling.gateway_desk import GatewayDesk
 from signalling.ice_servers import IceServers
 from signalling.redis_sessions import RedisGateways, RedisSessions
+from signalling.reservations import Reservations
 from signalling.session_book import SessionBook
+from signalling.session_name import SessionNames
 from signalling.session_ports import ReachedLaunches, Targets
 from signalling.session_timings import SessionTimings
 from signalling.session_tracing import TracedDesk, TracedSessions, UntracedTargets
@@ -42,15 +44,23 @@ class SessionHalf:
 
     def sessions(self, launches: ReachedLaunches) -> TracedSessions:
         """Return the sessions of these launches."""
+        names = SessionNames(key=self.key)
         broker = Broker(
             book=self.book,
             switchboard=self.switchboard,
-            launches=launches,
+            reservations=Reservations(
+                book=self.book,
+                switchboard=self.switchboard,
+                launches=launches,
+                names=names,
+                clock=self.clock,
+                timings=self.timings,
+                servers=self.servers,
+            ),
+            names=names,
             clock=self.clock,
             timings=self.timings,
-            key=self.key,
             traceparent=traceparent,
-            servers=self.servers,
         )
         return TracedSessions(
             sessions=broker,

@@ -7,16 +7,19 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from signalling.association import Association, Want
 from signalling.broker import Broker
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway
 from signalling.gateway_desk import GatewayDesk
+from signalling.reservations import Reservations
 from signalling.session import Session
 from signalling.session_book import SessionBook
 from signalling.session_event import SessionState
+from signalling.session_name import SessionNames
 from signalling.session_ports import Happened, Watched
 from signalling.session_timings import SessionTimings
-from signalling.switchboard import Association, Switchboard, Want
+from signalling.switchboard import Switchboard
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
@@ -109,15 +112,23 @@ def make_house(beside: House | None = None) -> House:
         book=book, directory=directory, clock=clock, heartbeat_seconds=5, grace_seconds=15
     )
     timings = SessionTimings(session_seconds=60, offer_timeout_seconds=0.2)
+    names = SessionNames(key=b"secret")
     broker = Broker(
         book=book,
         switchboard=switchboard,
-        launches=launches,
+        reservations=Reservations(
+            book=book,
+            switchboard=switchboard,
+            launches=launches,
+            names=names,
+            clock=clock,
+            timings=timings,
+            servers=NO_SERVERS,
+        ),
+        names=names,
         clock=clock,
         timings=timings,
-        key=b"secret",
         traceparent=lambda: "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
-        servers=NO_SERVERS,
     )
     desk = GatewayDesk(
         book=book, switchboard=switchboard, launches=launches, clock=clock, timings=timings

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from chassis.errors import DeadlineExceeded, FairleadError
+from signalling.association import Unwant, Want
 from signalling.close_reason import CloseReason
 from signalling.gateway import GatewaysFull, GatewayUnavailable
 from signalling.gateway_desk import SandboxNotReady
@@ -24,7 +25,6 @@ from signalling.session_errors import (
     SessionNotFound,
 )
 from signalling.session_event import SessionState
-from signalling.switchboard import Unwant, Want
 from tests.fakes.session_house import BARE, GATEWAY, HELD, OTHER_GATEWAY, House, make_house
 from tests.fakes.sessions import (
     ANSWER,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chassis.errors import Unavailable
+from signalling.association import OUTBOX_ORDERS, Unwant
 from signalling.close_reason import CloseReason
 from signalling.gateway_desk import PortInvalid
 from signalling.launch_errors import ExecutionNotFound
@@ -16,7 +17,6 @@ from signalling.session_errors import (
     SessionNotFound,
 )
 from signalling.session_event import SessionState
-from signalling.switchboard import OUTBOX_ORDERS, Unwant
 from tests.fakes.session_house import GATEWAY, HELD, OTHER_GATEWAY, House, make_house
 from tests.fakes.sessions import (
     ANSWER,

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from chassis.errors import Unavailable
+from signalling.association import Association
 from signalling.close_reason import CloseReason
 from signalling.session_event import SessionState
-from signalling.switchboard import Association
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house
 
 pytestmark = pytest.mark.asyncio

@@ -8,13 +8,13 @@ from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from signalling.association import Association, Give, Order, Unwant, Want
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway, GatewayUnavailable
 from signalling.launch_errors import LaunchNotHeld
 from signalling.session import Session
 from signalling.session_event import SessionState
 from signalling.session_ports import Subscribed
-from signalling.switchboard import Association, Give, Order, Unwant, Want
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house, until
 from tests.fakes.sessions import ANSWER, OFFER, candidate
 

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from signalling.association import Want
 from signalling.session_errors import SessionNotFound
 from signalling.session_tracing import ATTRIBUTES, TracedSessions, UntracedTargets
-from signalling.switchboard import Want
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house
 from tests.fakes.sessions import ANSWER, OFFER, candidate
 

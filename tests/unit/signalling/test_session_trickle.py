@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from chassis.errors import Unavailable
+from signalling.association import Association, Give, Unwant, Want
 from signalling.close_reason import CloseReason
 from signalling.ice_servers import RelayUnavailable
 from signalling.session import Session
@@ -27,7 +28,6 @@ from signalling.session_errors import (
 from signalling.session_event import SessionState
 from signalling.session_name import SessionNameRefused
 from signalling.session_ports import Happened, Subscribed
-from signalling.switchboard import Association, Give, Unwant, Want
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house, until
 from tests.fakes.sessions import ANSWER, OFFER, candidate
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from chassis.errors import Unavailable
+from signalling.association import Association, Unwant
 from signalling.close_reason import CloseReason
 from signalling.session import Session
 from signalling.session_event import SessionState
-from signalling.switchboard import Association, Unwant
 from signalling.target_watch import TargetWatch
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house
 
