@@ -17,7 +17,9 @@ OUTBOX_ORDERS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A session is wanted: answer its offer; with all candidates of the client so far."""
+    """A session is wanted: answer its offer, with all candidates of the client so far, or keep the
+    tunnel.
+    """
 
     session: Session
 
@@ -78,7 +80,7 @@ class Association:
         if session.is_closed:
             if self._told.pop(session.session_id, None) is not None:
                 self.give(Unwant(session.session_id))
-        elif session.offer and (told is None or told.offer != session.offer):
+        elif (session.offer or session.is_tunnel) and (told is None or told.offer != session.offer):
             self._told[session.session_id] = session
             self.give(Want(session))
         elif told is not None and session.round == told.round:

@@ -28,11 +28,14 @@ from signalling.session_errors import (
     RestartUnsupported,
     SessionClosed,
     SessionNotFound,
+    TunnelConflict,
 )
 from signalling.session_name import SessionNames
 from signalling.session_ports import Happened, Subscribed, Watched
+from signalling.session_rules import Word
 from signalling.session_timings import SessionTimings
 from signalling.switchboard import Switchboard
+from signalling.tunnel import Tunnel
 from signalling.workspace_errors import PageTokenInvalid
 
 _MAX_DETAIL = 300
@@ -79,6 +82,10 @@ class Broker:
         """Return the servers of a session, with fresh credentials."""
         return self._reservations.ice_servers(session)
 
+    async def tunnel(self, session: Session) -> Tunnel | None:
+        """Return what the client of a session attaches with; raises GatewayNotReady."""
+        return await self._reservations.tunnel(session)
+
     def trace_of(self, tenant: str, session_id: str) -> str:
         """Return the trace (W3C `traceparent`) of the caller's session, where this process has it;
         else nothing.
@@ -116,6 +123,8 @@ class Broker:
         if not offer:
             session = await self.get(tenant, session_id)
             _raise_if_closed(session)
+            if session.is_tunnel:
+                raise TunnelConflict(session_id, Word.RESTART)
             if not session.trickles:
                 raise RestartUnsupported(session_id)
             return session

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chassis.errors import ResourceExhausted, Unavailable
+from signalling.session import SessionMode
+from signalling.tunnel import TunnelTerms
 
 
 class GatewayUnavailable(Unavailable):
@@ -47,7 +49,8 @@ class Meeting:
 class Gateway:
     """One connected gateway; a capacity of 0 means that it names no bound.
 
-    `can_trickle` says that it sends and takes candidates one by one, and restarts.
+    `can_trickle` says that it sends and takes candidates one by one, and restarts; `tunnel` is what
+    tickets of its tunnels are made with, None where it takes no tunnels.
     """
 
     gateway_id: str
@@ -57,6 +60,12 @@ class Gateway:
     channels: int = 0
     draining: bool = False
     can_trickle: bool = False
+    tunnel: TunnelTerms | None = None
+
+    @property
+    def can_tunnel(self) -> bool:
+        """Say whether it takes tunnels."""
+        return self.tunnel is not None
 
     @property
     def is_full(self) -> bool:
@@ -69,6 +78,16 @@ class Gateway:
         thousandths.
         """
         return self.sessions / self.capacity if self.capacity else self.sessions / 1000
+
+    def can(self, mode: SessionMode) -> bool:
+        """Say whether it can have sessions of a mode."""
+        match mode:
+            case SessionMode.COMPLETE:
+                return True
+            case SessionMode.TRICKLE:
+                return self.can_trickle
+            case SessionMode.TUNNEL:
+                return self.can_tunnel
 
 
 def least_loaded(gateways: Iterable[Gateway]) -> Gateway:

@@ -21,6 +21,7 @@ from signalling.session import Session
 from signalling.session_messages import timestamp
 from signalling.session_tracing import TracedDesk
 from signalling.switchboard import Switchboard
+from signalling.tunnel import TunnelTerms
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
             capacity=max(0, hello.capacity),
             sessions=len(hello.session_ids),
             can_trickle=hello.can_trickle,
+            tunnel=_terms(hello.tunnel) if hello.HasField("tunnel") else None,
         )
         association, wanted = await self._switchboard.connect(
             gateway,
@@ -219,6 +221,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
             candidates=session.client_candidates,
             end_of_candidates=session.client_ended,
             ice_policy=session.ice_policy.value,
+            is_tunnel=session.is_tunnel,
             ice_servers=[
                 pb.IceServer(
                     urls=server.urls,
@@ -281,3 +284,9 @@ async def _hello(requests: AsyncIterator[pb.SynchronizeRequest]) -> pb.Hello:
     if not is_id("gtw", first.hello.gateway_id):
         raise HelloExpected
     return first.hello
+
+
+def _terms(terms: pb.TunnelTerms) -> TunnelTerms:
+    return TunnelTerms(
+        public_key=terms.public_key, ticket_secret=terms.ticket_secret, urls=tuple(terms.urls)
+    )

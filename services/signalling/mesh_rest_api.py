@@ -78,6 +78,7 @@ class GatewayAnswer(Answer):
     capacity: int = Field(description="Most sessions; 0 when it names no bound.")
     draining: bool
     can_trickle: bool = Field(description="Whether it does mode trickle, and restarts.")
+    can_tunnel: bool = Field(description="Whether it does mode tunnel.")
 
 
 class GatewayList(BaseModel):

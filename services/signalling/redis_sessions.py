@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import cast
 
@@ -22,6 +21,7 @@ from signalling.launch_errors import LaunchNotHeld
 from signalling.session import Session
 from signalling.session_ports import Notice
 from signalling.session_records import session_of, session_text
+from signalling.tunnel import TunnelTerms
 
 CHANGES = "fairlead:session:changes"
 """The channel on which each change is told, as `origin session gateway`."""
@@ -199,7 +199,7 @@ class RedisGateways:
 
     async def put(self, gateway: Gateway) -> None:
         """Register a gateway or renew its lease."""
-        record = json.dumps(asdict(gateway) | {"connected_at": gateway.connected_at.isoformat()})
+        record = _gateway_text(gateway)
         with redis_errors():
             pipeline = self._redis.pipeline(transaction=False)
             pipeline.sadd(_GATEWAYS, gateway.gateway_id)
@@ -250,8 +250,29 @@ def _tenant_sessions_key(tenant: str) -> str:
     return f"fairlead:tenant-sessions:{tenant}"
 
 
+def _gateway_text(gateway: Gateway) -> str:
+    terms = gateway.tunnel
+    record: dict[str, object] = {
+        "gateway_id": gateway.gateway_id,
+        "connected_at": gateway.connected_at.isoformat(),
+        "capacity": gateway.capacity,
+        "sessions": gateway.sessions,
+        "channels": gateway.channels,
+        "draining": gateway.draining,
+        "can_trickle": gateway.can_trickle,
+    }
+    if terms is not None:
+        record["tunnel"] = {
+            "public_key": terms.public_key.hex(),
+            "ticket_secret": terms.ticket_secret.hex(),
+            "urls": terms.urls,
+        }
+    return json.dumps(record)
+
+
 def _gateway(text: str) -> Gateway:
     record = json.loads(text)
+    terms = record.get("tunnel")
     return Gateway(
         gateway_id=record["gateway_id"],
         connected_at=datetime.fromisoformat(record["connected_at"]),
@@ -260,4 +281,10 @@ def _gateway(text: str) -> Gateway:
         channels=record["channels"],
         draining=record["draining"],
         can_trickle=record["can_trickle"],
+        tunnel=terms
+        and TunnelTerms(
+            public_key=bytes.fromhex(terms["public_key"]),
+            ticket_secret=bytes.fromhex(terms["ticket_secret"]),
+            urls=tuple(terms["urls"]),
+        ),
     )

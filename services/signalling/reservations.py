@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from chassis.clock import Clock
 from signalling.close_reason import CloseReason
@@ -14,11 +13,18 @@ from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavai
 from signalling.launch_errors import LaunchNotHeld
 from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook
-from signalling.session_errors import ModeInvalid, SessionKeyConflict, SessionNotFound
+from signalling.session_errors import (
+    GatewayNotReady,
+    ModeInvalid,
+    SessionKeyConflict,
+    SessionNotFound,
+    TunnelConflict,
+)
 from signalling.session_name import SessionNames
 from signalling.session_ports import ReachedLaunches
 from signalling.session_timings import SessionTimings
 from signalling.switchboard import Switchboard
+from signalling.tunnel import Tunnel, tunnel_of
 
 
 class Reservations:
@@ -56,10 +62,13 @@ class Reservations:
         """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
         a conversation.
 
-        Raises ModeInvalid, ModeUnsupported, IcePolicyUnknown, RelayUnavailable, SessionNameRefused,
-        SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and GatewaysFull.
+        Raises ModeInvalid, ModeUnsupported, IcePolicyUnknown, TunnelConflict, RelayUnavailable,
+        SessionNameRefused, SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and
+        GatewaysFull.
         """
         wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy))
+        if wanted.mode is SessionMode.TUNNEL and wanted.ice_policy is not IcePolicy.ALL:
+            raise TunnelConflict("", "ICE policy")
         session_id = self._names.given(tenant, key, conversation_id)
         if key is not None or conversation_id:
             try:
@@ -92,9 +101,11 @@ class Reservations:
         return session
 
     def ice_servers(self, session: Session) -> Sequence[IceServer]:
-        """Return the servers of a session, with fresh credentials; none once the settings lack the
-        relay that it needs.
+        """Return the servers of a session, with fresh credentials; none for a tunnel, and once the
+        settings lack the relay that it needs.
         """
+        if session.is_tunnel:
+            return ()
         try:
             return self._servers.for_session(
                 session.session_id, session.ice_policy, now=self._clock.now()
@@ -102,16 +113,26 @@ class Reservations:
         except RelayUnavailable:
             return ()
 
+    async def tunnel(self, session: Session) -> Tunnel | None:
+        """Return what the client of a session attaches with, each time the same; None when it is no
+        tunnel, or closed. Raises GatewayNotReady while its gateway is away.
+        """
+        if not session.is_tunnel or session.is_closed:
+            return None
+        terms = await self._switchboard.tunnel_terms(session.gateway_id)
+        if terms is None:
+            raise GatewayNotReady(session.session_id)
+        return tunnel_of(session, terms, expires_at=self._timings.ticket_end(session.created_at))
+
     async def _fresh(self, session_id: str, wanted: _Wanted, traceparent: str = "") -> Session:
-        is_trickling = wanted.mode is SessionMode.TRICKLE
         now = self._clock.now()
         return Session(
             session_id=session_id,
             tenant=wanted.tenant,
             launch_id=wanted.launch_id,
-            gateway_id=await self._switchboard.choose(trickles=is_trickling),
+            gateway_id=await self._switchboard.choose(wanted.mode),
             created_at=now,
-            expires_at=now + timedelta(seconds=self._timings.session_seconds),
+            expires_at=self._timings.first_limit(wanted.mode, opened=now),
             mode=wanted.mode,
             ice_policy=wanted.ice_policy,
             traceparent=traceparent,

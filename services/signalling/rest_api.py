@@ -41,8 +41,9 @@ from signalling.problems import (
 )
 from signalling.rest_bodies import EventAnswer
 from signalling.sandboxes_rest_api import Sandboxes, sandboxes_router
+from signalling.session_bodies import SessionLine
 from signalling.session_ports import Sessions
-from signalling.sessions_rest_api import SessionLine, session_watch_router, sessions_router
+from signalling.sessions_rest_api import session_watch_router, sessions_router
 from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
 from signalling.terminal_rest_api import Terminals, resize_router, terminal_router
 from signalling.workspaces_rest_api import Workspaces, workspaces_router

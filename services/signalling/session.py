@@ -1,4 +1,4 @@
-"""A session: one negotiation between a client and a gateway, as a pure state machine.
+"""A session: one negotiation between a client and a gateway or one tunnel, as a pure state machine.
 
 Every change makes a new record; what each message does in each phase is `session_rules.RULES`.
 """
@@ -25,6 +25,7 @@ from signalling.session_errors import (
     RoundInvalid,
     SessionClosed,
     SessionStateInvalid,
+    TunnelConflict,
 )
 from signalling.session_event import (
     MOST_EVENTS,
@@ -39,10 +40,13 @@ _SPENT_OFFERS = 16
 
 
 class SessionMode(StrEnum):
-    """How candidates travel."""
+    """How the peers meet: with all candidates inside the descriptions, with candidates that follow
+    them, or by a ticket that the client shows the gateway.
+    """
 
     COMPLETE = "complete"
     TRICKLE = "trickle"
+    TUNNEL = "tunnel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,8 @@ class Session:
         """Return how far the round under way has come."""
         if self.state is SessionState.CLOSED:
             return Phase.CLOSED
+        if self.is_tunnel:
+            return Phase.ATTACHED if self.is_connected else Phase.WAITING
         if not self.offer:
             return Phase.OPENED
         if self.refusal:
@@ -121,9 +127,14 @@ class Session:
         """Say whether candidates follow the descriptions."""
         return self.mode is SessionMode.TRICKLE
 
+    @property
+    def is_tunnel(self) -> bool:
+        """Say whether its client comes with a ticket, and nothing is negotiated."""
+        return self.mode is SessionMode.TUNNEL
+
     def with_offer(self, offer: str, *, expires_at: datetime, traceparent: str = "") -> Session:
         """Take the client's first offer; the same one again changes nothing, another one raises
-        OfferConflict.
+        OfferConflict. As all of the client's words but the end, TunnelConflict for a tunnel.
         """
         if self._verdict(Word.OFFER) is Verdict.REPEAT:
             return self._same_offer(offer)
@@ -314,11 +325,15 @@ class Session:
         return [event for event in self.events if event.sequence > cursor]
 
     def _verdict(self, word: Word) -> Verdict:
-        """Return what a message does; raises SessionClosed and SessionStateInvalid."""
+        """Return what a message does; raises SessionClosed, TunnelConflict and
+        SessionStateInvalid.
+        """
         phase = self.phase
         verdict = RULES[word][phase]
         if verdict is Verdict.OVER:
             raise SessionClosed(self.session_id, self.close_reason or CloseReason.UNKNOWN)
+        if verdict is Verdict.CONFLICT:
+            raise TunnelConflict(self.session_id, word)
         if verdict is Verdict.INVALID:
             raise SessionStateInvalid(self.session_id, word, phase)
         return verdict

@@ -242,7 +242,8 @@ class SessionBook:
         if session.is_closed or session.expires_at > self._clock.now():
             return False
         # While the store was away nobody could say of a session that it lives, or has connected.
-        return not session.is_negotiated or self._clock.monotonic() >= self._lenient_until
+        may_be_up = session.is_negotiated or session.is_tunnel
+        return not may_be_up or self._clock.monotonic() >= self._lenient_until
 
     @contextmanager
     def lenience(self) -> Iterator[None]:

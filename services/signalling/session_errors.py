@@ -62,13 +62,13 @@ class GatewayBusy(Unavailable):
 
 
 class GatewayNotReady(Unavailable):
-    """The session's gateway is away, and did not come back in time to answer the offer."""
+    """The session's gateway is away, and did not come back in time."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
             "The session's gateway is not connected just now.",
             reason="gateway_not_ready",
-            remedy="Send the same offer again in a moment.",
+            remedy="Send the same again in a moment.",
             fields={"session_id": session_id},
         )
 
@@ -130,6 +130,20 @@ class ModeConflict(FailedPrecondition):
             reason="mode_conflict",
             remedy="Put all candidates into the offer, or open a session of mode `trickle`.",
             fields={"session_id": session_id},
+        )
+
+
+class TunnelConflict(FailedPrecondition):
+    """Something was asked of a tunnel that only a negotiation has; `session_id` is empty before
+    there is one.
+    """
+
+    def __init__(self, session_id: str, word: str) -> None:
+        super().__init__(
+            f"A session of mode `tunnel` takes no {word}: nothing is negotiated.",
+            reason="mode_conflict",
+            remedy="Attach to the gateway with the ticket, or open a session of another mode.",
+            fields={"session_id": session_id} if session_id else {},
         )
 
 
@@ -199,18 +213,19 @@ class ModeInvalid(InvalidArgument):
         super().__init__(
             "There is no such mode of sessions.",
             reason="mode_invalid",
-            remedy="Use complete or trickle.",
+            remedy="Use complete, trickle or tunnel.",
         )
 
 
 class ModeUnsupported(InvalidArgument):
-    """A session was asked for with candidates travelling in a way that is not there."""
+    """A session was asked for with a mode that no gateway can have."""
 
     def __init__(self) -> None:
         super().__init__(
             "No gateway that is connected can do the session's mode.",
             reason="mode_unsupported",
-            remedy="Ask for mode `complete`, or build the native core for the gateway.",
+            remedy="Ask for mode `complete`; for `trickle` a gateway needs the native core, and for"
+            " `tunnel` one is needed that takes tunnels.",
         )
 
 

@@ -14,6 +14,7 @@ from signalling.session_messages import (
     policy_of,
     session_proto,
     timestamp,
+    tunnel_proto,
     watched_proto,
 )
 from signalling.session_ports import Sessions
@@ -40,8 +41,11 @@ class SessionApi(rpc.SessionServiceServicer):
             policy=policy_of(request.ice_policy),
             conversation_id=request.conversation_id,
         )
+        tunnel = await self._sessions.tunnel(session)
         return pb.OpenSessionResponse(
-            session=session_proto(session), ice_servers=self._servers(session)
+            session=session_proto(session),
+            ice_servers=self._servers(session),
+            tunnel=tunnel_proto(tunnel) if tunnel else None,
         )
 
     async def SendOffer(

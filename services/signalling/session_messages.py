@@ -13,6 +13,7 @@ from signalling.ice_servers import IcePolicy
 from signalling.session import Session, SessionMode
 from signalling.session_event import EventKind, SessionState
 from signalling.session_ports import Happened, Subscribed, Watched
+from signalling.tunnel import Tunnel
 
 _STATES = {
     SessionState.OPENED: pb.SESSION_STATE_OPENED,
@@ -24,6 +25,7 @@ _STATES = {
 _MODES = {
     SessionMode.COMPLETE: pb.SESSION_MODE_COMPLETE,
     SessionMode.TRICKLE: pb.SESSION_MODE_TRICKLE,
+    SessionMode.TUNNEL: pb.SESSION_MODE_TUNNEL,
 }
 _POLICIES = {
     IcePolicy.ALL: pb.ICE_POLICY_ALL,
@@ -77,6 +79,18 @@ def session_proto(session: Session) -> pb.Session:
         close_reason=session.close_reason.value if session.close_reason else "",
         round=session.round,
         ice_policy=_POLICIES[session.ice_policy],
+    )
+
+
+def tunnel_proto(tunnel: Tunnel) -> pb.Tunnel:
+    """Return what a client attaches with."""
+    return pb.Tunnel(
+        tunnel_id=tunnel.tunnel_id,
+        ticket=tunnel.ticket,
+        secret=tunnel.secret,
+        gateway_key=tunnel.gateway_key,
+        urls=tunnel.urls,
+        expires_at=timestamp(tunnel.expires_at),
     )
 
 

@@ -13,6 +13,7 @@ from signalling.ice_candidate import CandidateOutcome
 from signalling.ice_servers import IceServer
 from signalling.session import Session
 from signalling.session_event import SessionEvent
+from signalling.tunnel import Tunnel
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,12 @@ class Sessions(Protocol):
 
     def ice_servers(self, session: Session) -> Sequence[IceServer]:
         """Return the servers that the peers of a session may use, with fresh credentials."""
+        ...
+
+    async def tunnel(self, session: Session) -> Tunnel | None:
+        """Return what the client of a session attaches with, if it is a tunnel and not closed. For
+        the answer of the call that opens it alone.
+        """
         ...
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:

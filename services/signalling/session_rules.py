@@ -1,4 +1,6 @@
-"""What each message does in each phase of a negotiation: one table, and nothing else decides."""
+"""What each message does in each phase of a negotiation, or of a tunnel: one table, and nothing
+else decides.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +19,10 @@ class Phase(StrEnum):
     CONNECTED = "connected"
     RESTARTING = "restarting"
     REFUSED = "refused"
+    WAITING = "waiting"
+    """A tunnel whose client has not come yet."""
+    ATTACHED = "attached"
+    """A tunnel whose client has come."""
     CLOSED = "closed"
 
 
@@ -44,6 +50,8 @@ class Verdict(StrEnum):
     """It changes nothing, and its sender is told so."""
     IGNORE = "ignore"
     """It changes nothing."""
+    CONFLICT = "conflict"
+    """A tunnel has no such message; its sender is refused."""
     INVALID = "invalid"
     """It cannot be; its sender is refused."""
     OVER = "over"
@@ -55,6 +63,7 @@ _SIGNS: Final = {
     "r": Verdict.REPEAT,
     "l": Verdict.LATE,
     "-": Verdict.IGNORE,
+    "c": Verdict.CONFLICT,
     "x": Verdict.INVALID,
     "o": Verdict.OVER,
 }
@@ -68,15 +77,15 @@ def _row(signs: str) -> Mapping[Phase, Verdict]:
 
 RULES: Final[Mapping[Word, Mapping[Phase, Verdict]]] = MappingProxyType(
     {
-        # opened, offered, answered, connected, restarting, refused, closed.
-        Word.OFFER: _row("     t r r r r r o"),
-        Word.CANDIDATES: _row("t t t l t l o"),
-        Word.RESTART: _row("   x x t t r t o"),
-        Word.ANSWER: _row("    x t - - t - o"),
-        Word.REFUSAL: _row("   - t - - t - -"),
-        Word.FOUND: _row("     x t t - t - o"),
-        Word.WISH: _row("      - - t t - t o"),
-        Word.CONNECTED: _row(" x x t t t t o"),
-        Word.CLOSE: _row("     t t t t t t -"),
+        # opened, offered, answered, connected, restarting, refused, waiting, attached, closed.
+        Word.OFFER: _row("     t r r r r r c c o"),
+        Word.CANDIDATES: _row("t t t l t l c c o"),
+        Word.RESTART: _row("   x x t t r t c c o"),
+        Word.ANSWER: _row("    x t - - t - x x o"),
+        Word.REFUSAL: _row("   - t - - t - t - -"),
+        Word.FOUND: _row("     x t t - t - x x o"),
+        Word.WISH: _row("      - - t t - t - - o"),
+        Word.CONNECTED: _row(" x x t t t t t t o"),
+        Word.CLOSE: _row("     t t t t t t t t -"),
     }
 )

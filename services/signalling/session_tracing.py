@@ -18,6 +18,7 @@ from signalling.ice_candidate import CandidateOutcome
 from signalling.ice_servers import IceServer
 from signalling.session import Session
 from signalling.session_ports import Sessions, Targets, Watched
+from signalling.tunnel import Tunnel
 
 ATTRIBUTES = (
     "fairlead.launch.id",
@@ -145,6 +146,10 @@ class TracedSessions:
     def ice_servers(self, session: Session) -> Sequence[IceServer]:
         """Return the servers that the peers of a session may use, with fresh credentials."""
         return self._sessions.ice_servers(session)
+
+    async def tunnel(self, session: Session) -> Tunnel | None:
+        """Return what the client of a session attaches with; no span says any of it."""
+        return await self._sessions.tunnel(session)
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         """Have an offer answered."""

@@ -6,17 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response, WebSocket
-from pydantic import AliasChoices, BaseModel, Field
 from starlette.convertors import StringConvertor, register_url_convertor
 
 from signalling.caller import check_admin, current_tenant, listed_tenant
 from signalling.event_stream import EventStreams
-from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
-from signalling.ice_servers import IcePolicy
 from signalling.plain_route import PlainRoute, answered
 from signalling.problems import problem_documents
 from signalling.rest_parameters import (
@@ -28,9 +24,22 @@ from signalling.rest_parameters import (
     cursor_number,
     stream_documents,
 )
-from signalling.rest_types import Answer, Body
-from signalling.session import Session, SessionMode
-from signalling.session_event import SessionState
+from signalling.session import Session
+from signalling.session_bodies import (
+    AnsweredSession,
+    CandidatesAnswer,
+    CandidatesBody,
+    IceServerAnswer,
+    OfferBody,
+    OpenBody,
+    OpenedSession,
+    RestartBody,
+    RestartedSession,
+    SessionAnswer,
+    SessionPage,
+    session_answer,
+    tunnel_answer,
+)
 from signalling.session_json import watched_line
 from signalling.session_ports import Sessions, Watched
 from signalling.socket_talks import conversed, received, welcome
@@ -51,145 +60,6 @@ class _SessionName(StringConvertor):
     """An id, or a client's own name for a session, which in base64 may have slashes."""
 
     regex = "[^/]+|[A-Za-z0-9+/]{22,88}={0,2}"
-
-
-class OpenBody(Body):
-    """Which launch to reach, and how."""
-
-    target: str = Field(
-        validation_alias=AliasChoices("target", "launch_id"),
-        description="Id of a launch, or of a sandbox that has a lease of its own;"
-        " `launch_id` is another name for it.",
-    )
-    mode: str = Field(
-        default=SessionMode.COMPLETE.value,
-        description="How candidates travel: inside the descriptions, or as they are found.",
-        json_schema_extra={"enum": [mode.value for mode in SessionMode]},
-    )
-    ice_policy: str = Field(
-        default=IcePolicy.ALL.value,
-        description="Which paths it may take: any, only through a TURN server, never through one.",
-        json_schema_extra={"enum": [policy.value for policy in IcePolicy]},
-    )
-    conversation_id: str = Field(
-        default="",
-        description="The client's own name for it, 16 to 64 random bytes in base64url or base64;"
-        " the same name is the same session.",
-    )
-
-
-class OfferBody(Body):
-    """The client's offer."""
-
-    offer: str = Field(
-        description="SDP (RFC 8866), at most 64 KiB, in mode complete with its candidates; or what"
-        " the peers have sealed."
-    )
-
-
-class CandidatesBody(Body):
-    """Candidates of the client."""
-
-    candidates: list[str] = Field(
-        default=[],
-        description="`candidate:…` (RFC 8839) or sealed, in the order in which they were found.",
-        json_schema_extra={"maxItems": MOST_IN_A_CALL},
-    )
-    end_of_candidates: bool = Field(default=False, description="No more come in this round.")
-    round: int = Field(
-        default=0,
-        ge=0,
-        le=2**31 - 1,
-        description="Round that they belong to; 0 for the one under way.",
-    )
-
-
-class CandidatesAnswer(BaseModel):
-    """What became of the candidates."""
-
-    outcomes: list[CandidateOutcome] = Field(description="One for each, in the same order.")
-
-
-class RestartBody(Body):
-    """The offer of a new round."""
-
-    offer: str = Field(
-        default="",
-        description="SDP with new ICE credentials, or sealed; without one only fresh servers are"
-        " handed out.",
-    )
-
-
-class SessionAnswer(BaseModel):
-    """One negotiation between a client and a gateway."""
-
-    session_id: str
-    launch_id: str
-    gateway_id: str
-    mode: SessionMode
-    ice_policy: IcePolicy
-    state: SessionState
-    round: int = Field(description="From 1; each restart is one more.")
-    created_at: datetime
-    expires_at: datetime
-    close_reason: str = Field(description="Empty until it is closed.")
-
-
-class IceServerAnswer(Answer):
-    """STUN or TURN servers, as in WebRTC's RTCIceServer."""
-
-    urls: list[str]
-    username: str = Field(description="Empty for STUN.")
-    credential: str = Field(description="Empty for STUN.")
-    expires_at: datetime | None = Field(description="When name and password end.")
-
-
-class SessionPage(BaseModel):
-    """Sessions, by id."""
-
-    sessions: list[SessionAnswer]
-    next_page_token: str = Field(description="Empty on the last page.")
-
-
-class OpenedSession(SessionAnswer):
-    """A session that was opened, with the servers that its client may gather candidates with."""
-
-    ice_servers: list[IceServerAnswer]
-
-
-class AnsweredSession(BaseModel):
-    """The gateway's answer."""
-
-    answer: str = Field(description="SDP answer, in mode complete with its candidates.")
-    session: SessionAnswer
-
-
-class RestartedSession(AnsweredSession):
-    """The gateway's answer in a new round; empty without an offer."""
-
-    ice_servers: list[IceServerAnswer] = Field(description="With fresh credentials.")
-
-
-class SessionLine(BaseModel):
-    """One event of a session: `subscribed` first, the last one is always `closed`."""
-
-    type: str = Field(
-        json_schema_extra={
-            "enum": ["subscribed", "state", "answer", "candidates", "restart_wanted", "closed"]
-        }
-    )
-    sequence: int = Field(description="Number of the event, the cursor to go on from.")
-    session: SessionAnswer | None = Field(default=None, description="Of `subscribed`.")
-    state: SessionState | None = Field(default=None, description="Of `state`.")
-    round: int | None = Field(default=None, description="Of what belongs to a round.")
-    answer: str | None = Field(default=None, description="Of `answer`.")
-    candidates: list[str] | None = Field(default=None, description="Of `candidates`.")
-    end_of_candidates: bool | None = Field(default=None, description="Of `candidates`.")
-    reason: str | None = Field(default=None, description="Of `closed`, as all that follow.")
-    message: str | None = None
-    critical: bool | None = None
-    user_initiated: bool | None = None
-    retryable: bool | None = None
 
 
 def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
@@ -216,8 +86,12 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
             policy=body.ice_policy,
             conversation_id=body.conversation_id,
         )
-        servers = _servers(sessions, session)
-        opened = OpenedSession(ice_servers=servers, **dict(_answer(session)))
+        tunnel = await sessions.tunnel(session)
+        opened = OpenedSession(
+            ice_servers=_servers(sessions, session),
+            tunnel=tunnel_answer(tunnel) if tunnel else None,
+            **dict(session_answer(session)),
+        )
         return answered(opened, 201, {"Location": f"/v1/sessions/{session.session_id}"})
 
     @router.post(
@@ -230,7 +104,7 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     ) -> AnsweredSession:
         """Have the gateway answer the offer; the same offer gets the same answer."""
         session = await sessions.offer(current_tenant(), session_id, body.offer)
-        return AnsweredSession(answer=session.answer, session=_answer(session))
+        return AnsweredSession(answer=session.answer, session=session_answer(session))
 
     @router.post(
         "/{session_id:session}/candidates",
@@ -262,7 +136,7 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         session = await sessions.restart(current_tenant(), session_id, body.offer)
         return RestartedSession(
             answer=session.answer if body.offer else "",
-            session=_answer(session),
+            session=session_answer(session),
             ice_servers=_servers(sessions, session),
         )
 
@@ -292,7 +166,9 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     ) -> SessionPage:
         """List the caller's sessions that are not closed; a page may have fewer than asked for."""
         found, following = await sessions.list(listed_tenant(tenant), page_size, page_token)
-        return SessionPage(sessions=[_answer(each) for each in found], next_page_token=following)
+        return SessionPage(
+            sessions=[session_answer(each) for each in found], next_page_token=following
+        )
 
     # Last, as a name may have slashes.
     @router.get(
@@ -300,7 +176,7 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
     )
     async def get_session(session_id: str) -> SessionAnswer:
         """Return a session."""
-        return _answer(await sessions.get(current_tenant(), session_id))
+        return session_answer(await sessions.get(current_tenant(), session_id))
 
     @router.delete(
         "/{session_id:session}", response_model=SessionAnswer, responses=problem_documents(403, 404)
@@ -315,8 +191,8 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
         if as_admin:
             check_admin()
             tenant = current_tenant()
-            return _answer(await sessions.close_as_admin(tenant, session_id, message))
-        return _answer(await sessions.close(current_tenant(), session_id))
+            return session_answer(await sessions.close_as_admin(tenant, session_id, message))
+        return session_answer(await sessions.close(current_tenant(), session_id))
 
     return router
 
@@ -366,18 +242,3 @@ async def _left(socket: WebSocket) -> None:
 
 def _servers(sessions: Sessions, session: Session) -> list[IceServerAnswer]:
     return [IceServerAnswer.model_validate(server) for server in sessions.ice_servers(session)]
-
-
-def _answer(session: Session) -> SessionAnswer:
-    return SessionAnswer(
-        session_id=session.session_id,
-        launch_id=session.launch_id,
-        gateway_id=session.gateway_id,
-        mode=session.mode,
-        ice_policy=session.ice_policy,
-        state=session.state,
-        round=session.round,
-        created_at=session.created_at,
-        expires_at=session.expires_at,
-        close_reason=session.close_reason.value if session.close_reason else "",
-    )

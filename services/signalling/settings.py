@@ -97,7 +97,8 @@ class Settings(RoomSettings):
         default=60.0,
         gt=0,
         le=86_400,
-        description="How long a session waits for its offer, and outlives its gateway's last word.",
+        description="How long a session waits for its offer, the ticket of a tunnel is good, and a"
+        " session outlives its gateway's last word.",
     )
     connect_seconds: float = Field(
         default=24.0,

@@ -19,10 +19,11 @@ from chassis.errors import FairleadError
 from signalling.association import Association, Unwant
 from signalling.close_reason import CloseReason
 from signalling.gateway import Gateway, GatewaysFull, GatewayUnavailable, least_loaded
-from signalling.session import Session
+from signalling.session import Session, SessionMode
 from signalling.session_book import SessionBook
 from signalling.session_errors import ModeUnsupported
 from signalling.session_ports import GatewayDirectory, Notice
+from signalling.tunnel import TunnelTerms
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +65,25 @@ class Switchboard:
             gateway.gateway_id == gateway_id for gateway in self._elsewhere
         )
 
-    async def choose(self, *, trickles: bool = False) -> str:
+    async def choose(self, mode: SessionMode = SessionMode.COMPLETE) -> str:
         """Return the id of the gateway for a new session, here or at another replica.
 
-        Raises GatewayUnavailable, GatewaysFull and, where gateways are there and none can trickle,
-        ModeUnsupported.
+        Raises GatewayUnavailable, GatewaysFull and, where gateways are there and none can have the
+        mode, ModeUnsupported.
         """
         try:
-            return self._chosen(trickles)
+            return self._chosen(mode)
         except (GatewayUnavailable, GatewaysFull, ModeUnsupported):
             await self._look()
-            return self._chosen(trickles)
+            return self._chosen(mode)
+
+    async def tunnel_terms(self, gateway_id: str) -> TunnelTerms | None:
+        """Return what tickets of a gateway are made with; None where it is not there."""
+        found = self._known().get(gateway_id)
+        if found is None:
+            await self._look()
+            found = self._known().get(gateway_id)
+        return found.tunnel if found else None
 
     async def _look(self) -> None:
         """List the registered gateways, without one whose stream ended here meanwhile."""
@@ -91,13 +100,17 @@ class Switchboard:
         """Count on a gateway no more until it registers again."""
         self._elsewhere = [each for each in self._elsewhere if each.gateway_id != gateway_id]
 
-    def _chosen(self, trickles: bool) -> str:
+    def _known(self) -> Mapping[str, Gateway]:
+        """Return the gateways that are connected, here or as far as is known elsewhere, by id."""
         gateways = {gateway.gateway_id: gateway for gateway in self._elsewhere}
         for gateway_id, association in self._associations.items():
             gateways[gateway_id] = association.gateway
-            if self._is_silent(association):
-                del gateways[gateway_id]
-        able = [gateway for gateway in gateways.values() if gateway.can_trickle or not trickles]
+        return gateways
+
+    def _chosen(self, mode: SessionMode) -> str:
+        silent = {name for name, here in self._associations.items() if self._is_silent(here)}
+        gateways = [each for each in self._known().values() if each.gateway_id not in silent]
+        able = [gateway for gateway in gateways if gateway.can(mode)]
         if gateways and not able:
             raise ModeUnsupported
         return least_loaded(

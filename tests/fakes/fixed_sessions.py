@@ -12,6 +12,7 @@ from signalling.launch_errors import LaunchNotFound
 from signalling.session import Session
 from signalling.session_errors import SessionNotFound
 from signalling.session_ports import Happened, Subscribed, Watched
+from signalling.tunnel import Tunnel
 from tests.fakes.clock import START
 from tests.fakes.sessions import ANSWER
 
@@ -46,6 +47,9 @@ class FakeSessions:
 
     def ice_servers(self, session: Session) -> Sequence[IceServer]:
         return ()
+
+    async def tunnel(self, session: Session) -> Tunnel | None:
+        return None
 
     async def offer(self, tenant: str, session_id: str, offer: str) -> Session:
         return await self.get(tenant, session_id)

@@ -20,6 +20,7 @@ from signalling.session_name import SessionNames
 from signalling.session_ports import Happened, Watched
 from signalling.session_timings import SessionTimings
 from signalling.switchboard import Switchboard
+from signalling.tunnel import TunnelTerms
 from tests.fakes.clock import FakeClock
 from tests.fakes.sessions import (
     ANSWER,
@@ -58,10 +59,15 @@ class House:
         capacity: int = 0,
         *,
         can_trickle: bool = False,
+        tunnel: TunnelTerms | None = None,
         ended: Mapping[str, CloseReason] = MappingProxyType({}),
     ) -> tuple[Association, list[str]]:
         gateway = Gateway(
-            gateway_id, connected_at=self.clock.now(), capacity=capacity, can_trickle=can_trickle
+            gateway_id,
+            connected_at=self.clock.now(),
+            capacity=capacity,
+            can_trickle=can_trickle,
+            tunnel=tunnel,
         )
         association, wanted = await self.switchboard.connect(gateway, frozenset(held), ended)
         return association, [session.session_id for session in wanted]

@@ -14,6 +14,7 @@ from signalling.launch import Launch, LaunchState
 from signalling.launch_errors import LaunchNotFound, LaunchNotHeld
 from signalling.session import Session
 from signalling.session_ports import Notice, Reached
+from signalling.tunnel import TunnelTerms
 from tests.fakes.clock import START, FakeClock
 
 
@@ -210,6 +211,12 @@ OFFER = "\r\n".join(
 )
 ANSWER = OFFER.replace("a=setup:actpass", "a=setup:active")
 NO_SERVERS = IceServers(stun_urls=(), turn_urls=(), turn_secret="", lifetime=timedelta(hours=1))
+TERMS = TunnelTerms(
+    public_key=bytes(range(32)),
+    ticket_secret=bytes(range(32, 64)),
+    urls=("tcp://127.0.0.1:7311", "http://127.0.0.1:7310"),
+)
+"""What a gateway that takes tunnels says of them."""
 MEETING = Meeting(address="unix:/relay", ticket=bytes(32))
 
 

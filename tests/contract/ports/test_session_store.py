@@ -24,6 +24,7 @@ from tests.fakes.clock import START, FakeClock
 from tests.fakes.sessions import (
     ANSWER,
     OFFER,
+    TERMS,
     FakeGatewayDirectory,
     FakeSessionStore,
     candidate,
@@ -240,6 +241,7 @@ async def test_gateways_are_listed_until_they_are_removed(stores: Stores) -> Non
         channels=2,
         draining=True,
         can_trickle=True,
+        tunnel=TERMS,
     )
     two = Gateway("gtw_" + "b" * 26, START)
     for gateway in (two, one, one):

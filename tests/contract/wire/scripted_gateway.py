@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import grpc
 
 from fairlead.gateway.v1 import gateway_pb2 as gateway
+from signalling.tunnel import TunnelTerms
 from tests.fakes.sessions import ANSWER, MEETING
 
 GATEWAY = "gtw_" + "a" * 26
@@ -33,6 +34,7 @@ class ScriptedGateway:
         *held: str,
         capacity: int = 0,
         can_trickle: bool = False,
+        tunnel: TunnelTerms | None = None,
         ended: Sequence[gateway.SessionChanged] = (),
     ) -> gateway.Welcome:
         hello = gateway.Hello(
@@ -43,6 +45,14 @@ class ScriptedGateway:
             can_trickle=can_trickle,
             ended=ended,
         )
+        if tunnel is not None:
+            hello.tunnel.CopyFrom(
+                gateway.TunnelTerms(
+                    public_key=tunnel.public_key,
+                    ticket_secret=tunnel.ticket_secret,
+                    urls=tunnel.urls,
+                )
+            )
         await self.say(gateway.SynchronizeRequest(hello=hello))
         return (await self.next()).welcome
 
