@@ -82,7 +82,12 @@ if TYPE_CHECKING:
     from fairlead_sdk.records import Exit, LaunchRecord, OutputGap, Span, Trace
     from fairlead_sdk.sandbox_records import SandboxRecord, Wall
     from fairlead_sdk.sandboxes import AsyncSandbox
-    from fairlead_sdk.session_records import SessionClosed, SessionRecord
+    from fairlead_sdk.session_records import (
+        OpenedSession,
+        SessionClosed,
+        SessionRecord,
+        SessionTunnel,
+    )
     from fairlead_sdk.ssh_blocking import SshHost
     from fairlead_sdk.ssh_host import AsyncSshHost
     from fairlead_sdk.terminals import AsyncTerminal
@@ -141,6 +146,7 @@ __all__ = [
     "NoSpace",
     "NotATerminal",
     "NotFound",
+    "OpenedSession",
     "OutOfRange",
     "OutputGap",
     "PathRefused",
@@ -161,6 +167,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SessionRecord",
+    "SessionTunnel",
     "Span",
     "SshHost",
     "StoreLocked",
@@ -202,6 +209,7 @@ _MODULES = {
     "MoveFile": "batch",
     "NetworkDecision": "network_records",
     "NetworkRecord": "network_records",
+    "OpenedSession": "session_records",
     "OutputGap": "records",
     "PtyTerminal": "blocking_terminals",
     "ReadFile": "batch",
@@ -212,6 +220,7 @@ _MODULES = {
     "Session": "blocking_sessions",
     "SessionClosed": "session_records",
     "SessionRecord": "session_records",
+    "SessionTunnel": "session_records",
     "Span": "records",
     "SshHost": "ssh_blocking",
     "Trace": "records",

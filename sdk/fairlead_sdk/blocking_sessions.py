@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.loop_thread import LoopThread
-from fairlead_sdk.session_records import SessionClosed, SessionRecord
+from fairlead_sdk.session_records import OpenedSession, SessionClosed, SessionRecord
 from fairlead_sdk.sessions import AsyncSessions
 
 if TYPE_CHECKING:
@@ -103,6 +103,13 @@ class Sessions:
         )
         with self._loop.entered(context) as session:
             yield Session(loop=self._loop, session=session)
+
+    def create(
+        self, launch_id: str, *, mode: str, ice_policy: str = "all", key: str = ""
+    ) -> OpenedSession:
+        """Open a session and do nothing more; see `AsyncSessions.create`."""
+        creating = self._sessions.create(launch_id, mode=mode, ice_policy=ice_policy, key=key)
+        return self._loop.run(creating)
 
     def get(self, session_id: str) -> SessionRecord:
         """Read a session."""

@@ -19,7 +19,7 @@ from fairlead_sdk.session_errors import (
     is_gone,
     may_pass,
 )
-from fairlead_sdk.session_records import COMPLETE, TRICKLE, OpenedSession
+from fairlead_sdk.session_records import COMPLETE, TRICKLE, TUNNEL, OpenedSession
 from fairlead_sdk.session_talk import Pace, Sleep
 from fairlead_tunnel.peer_connection import (
     CoreLacks,
@@ -96,6 +96,8 @@ class OpenSession:
 
         Raises CoreUnable for a mode that the core lacks, and what the mesh refuses.
         """
+        if mode == TUNNEL:
+            raise CoreUnable("No WebRTC core makes a tunnel: `sessions.create` opens one.")
         if mode == TRICKLE and not self._core.can_trickle:
             raise CoreUnable(f"The WebRTC core {self._core.name} cannot trickle candidates.")
         opened = await self._opened(launch_id, mode, ice_policy)

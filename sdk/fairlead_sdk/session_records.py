@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
 from fairlead_sdk import json_form as form
+from fairlead_sdk.errors import Internal
 from fairlead_sdk.json_form import JsonObject
 
 COMPLETE = "complete"
 TRICKLE = "trickle"
+TUNNEL = "tunnel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """One negotiation; `mode` is `complete` or `trickle`, `ice_policy` is `all`, `relay` or
-    `direct`, `state` is `opened`, `offered`, `answered`, `connected` or `closed`.
+    """One negotiation or one tunnel.
+
+    `mode` is `complete`, `trickle` or `tunnel`, `ice_policy` is `all`, `relay` or `direct`,
+    `state` is `opened`, `offered`, `answered`, `connected` or `closed`.
     """
 
     session_id: str
@@ -59,12 +64,50 @@ class SessionServer:
     credential: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTunnel:
+    """What a client attaches to a gateway with, once, until `expires_at`; `ticket` and `secret`
+    (the psk, 32 bytes) are like a key, and do not show when it is printed.
+
+    `tunnel_id` has 32 hexadecimal digits, `gateway_key` (X25519) 32 bytes; `urls` are the gateway's
+    carriers, best first.
+    """
+
+    tunnel_id: str
+    ticket: bytes = field(repr=False)
+    secret: bytes = field(repr=False)
+    gateway_key: bytes
+    urls: tuple[str, ...]
+    expires_at: datetime | None = None
+
+    @classmethod
+    def read(cls, document: JsonObject) -> SessionTunnel:
+        """Read the JSON form; raises Internal (`answer_invalid`) for what is none."""
+        try:
+            return cls(
+                tunnel_id=form.text(document, "tunnel_id"),
+                ticket=_decoded(form.text(document, "ticket")),
+                secret=_decoded(form.text(document, "secret")),
+                gateway_key=_decoded(form.text(document, "gateway_key")),
+                urls=form.texts(document, "urls"),
+                expires_at=form.time(document, "expires_at"),
+            )
+        except ValueError:
+            raise Internal(
+                "The front door's answer has a tunnel that cannot be read.",
+                reason="answer_invalid",
+            ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A session and the servers to gather candidates with."""
+    """A session with the servers to gather candidates with; in mode tunnel, unless it is closed,
+    with what to attach with.
+    """
 
     session: SessionRecord
     servers: tuple[SessionServer, ...] = ()
+    tunnel: SessionTunnel | None = None
 
     @property
     def has_relay(self) -> bool:
@@ -73,9 +116,16 @@ class OpenedSession:
 
     @classmethod
     def read(cls, document: JsonObject) -> OpenedSession:
-        """Read the JSON form: the session's members, and `ice_servers`."""
+        """Read the JSON form: the session's members, `ice_servers`, and `tunnel`."""
         session = form.child(document, "session") or document
-        return cls(SessionRecord.read(session), _servers(document))
+        # What the record keeps may be shown.
+        shown = {name: member for name, member in session.items() if name != "tunnel"}
+        tunnel = form.child(document, "tunnel")
+        return cls(
+            SessionRecord.read(shown),
+            _servers(document),
+            SessionTunnel.read(tunnel) if tunnel else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +237,11 @@ def _happening(document: JsonObject) -> SessionHappening | None:
             )
         case _:
             return None
+
+
+def _decoded(text: str) -> bytes:
+    """Read base64url without padding (RFC 4648, section 5); raises ValueError."""
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def _servers(document: JsonObject) -> tuple[SessionServer, ...]:

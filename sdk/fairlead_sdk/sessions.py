@@ -1,4 +1,4 @@
-"""Sessions through the front door: negotiations of WebRTC associations with gateways."""
+"""Sessions through the front door: WebRTC associations with gateways, and tunnels."""
 
 from __future__ import annotations
 
@@ -69,6 +69,18 @@ class AsyncSessions:
             connect_seconds=connect_seconds,
             seal_secret=seal_secret,
         )
+
+    async def create(
+        self, launch_id: str, *, mode: str, ice_policy: str = "all", key: str = ""
+    ) -> OpenedSession:
+        """Open a session with the gateway of a launch, or of a sandbox of its own, and do nothing
+        more: it is closed by `close`, or when nobody comes.
+
+        In mode `tunnel` the answer's `tunnel` is what to attach with; nothing else shows it. The
+        same `key` gives the same answer. Raises what the front door refuses, as `mode_unsupported`
+        where no gateway takes tunnels.
+        """
+        return await self.open_session(launch_id, mode=mode, ice_policy=ice_policy, key=key)
 
     async def get(self, session_id: str) -> SessionRecord:
         """Read a session."""

@@ -1,4 +1,6 @@
-"""`fairlead session ls`, `show` and `close`: one negotiation between a client and a gateway."""
+"""`fairlead session ls`, `show` and `close`: negotiations between clients and gateways, and
+tunnels.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.ticks import shown_seconds
 from fairlead_sdk.json_form import JsonObject
-from fairlead_sdk.session_records import SessionRecord
+from fairlead_sdk.session_records import TUNNEL, SessionRecord
 
 if TYPE_CHECKING:
     from fairlead_sdk.fairlead import AsyncFairlead
@@ -102,13 +104,14 @@ def _table(sessions: Sequence[SessionRecord], here: Mapping[str, Forward]) -> st
 
 def _facts(session: SessionRecord) -> str:
     until = session.expires_at
+    is_negotiated = session.mode != TUNNEL
     facts = {
         "session": session.session_id,
         "state": session.state,
         "closed": session.close_reason,
         "mode": session.mode,
-        "paths": session.ice_policy,
-        "round": str(session.round),
+        "paths": session.ice_policy if is_negotiated else "",
+        "round": str(session.round) if is_negotiated else "",
         "reaches": session.launch_id,
         "gateway": session.gateway_id,
         "kept": until.astimezone().strftime("until %Y-%m-%d %H:%M:%S") if until else "",

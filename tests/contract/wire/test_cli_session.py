@@ -73,6 +73,17 @@ def test_show_says_what_is_known_of_a_session(cli: CliRunner) -> None:
     assert cli("session", "show", ID, "-o", "json").lines == [RECORD]
 
 
+def test_a_tunnel_has_neither_rounds_nor_paths(cli: CliRunner) -> None:
+    tunnel = {**RECORD, "mode": "tunnel", "round": 1}
+    cli.script.on("GET", PATH, Answer(document=tunnel))
+    shown = cli("session", "show", ID).stdout.decode()
+    assert "mode       tunnel" in shown
+    assert "round" not in shown
+    assert "paths" not in shown
+    cli.script.on("GET", "/v1/sessions", Answer(document={"sessions": [tunnel]}))
+    assert " tunnel " in cli("session", "ls").stdout.decode().splitlines()[1]
+
+
 def test_close_says_why_it_is_closed(cli: CliRunner) -> None:
     closed = {**RECORD, "state": "closed", "close_reason": "requested"}
     cli.script.on("DELETE", PATH, Answer(document=closed))

@@ -4,6 +4,7 @@ its gateway, and nothing else shows it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,6 +20,9 @@ from redis.asyncio import Redis
 from chassis.redis_client import open_redis
 from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.session.v1 import session_pb2 as pb
+from fairlead_sdk import Fairlead
+from fairlead_sdk.fairlead import AsyncFairlead
+from fairlead_sdk.session_records import OpenedSession
 from fairlead_tunnel.base64url import base64url, from_base64url
 from fairlead_tunnel.ticket import Grant, TicketKey
 from tests.contract.wire.front_door import assert_problem
@@ -159,6 +163,33 @@ async def test_a_repeated_call_gets_the_same_answer_and_no_other_call_shows_any_
             assert not any(secret in text for text in everywhere)
         assert TERMS.ticket_secret.hex() in everywhere[-1]  # the look does find what is there
         assert not any(TERMS.ticket_secret.hex() in text for text in everywhere[:-1])
+
+
+async def test_the_sdk_opens_one_and_reads_what_to_attach_with(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    client, other = replicas
+    url, key = f"http://127.0.0.1:{client.port}", client.door.key
+    async with gateway_of(other), AsyncFairlead(url=url, api_key=key) as fairlead:
+        made = await fairlead.sessions.create(HELD.launch_id, mode="tunnel", key="mine")
+        assert made.tunnel is not None
+        grant = opened(made.tunnel.ticket)
+        assert (grant.session, grant.psk) == (made.session.session_id, made.tunnel.secret)
+        assert (grant.tunnel, made.tunnel.urls) == (made.tunnel.tunnel_id, TERMS.urls)
+        assert made.tunnel.gateway_key == TERMS.public_key
+        assert made.tunnel.expires_at is not None
+        assert grant.expires == made.tunnel.expires_at.timestamp()
+
+        def blocking() -> OpenedSession:
+            with Fairlead(url=url, api_key=key) as other_client:
+                return other_client.sessions.create(HELD.launch_id, mode="tunnel", key="mine")
+
+        assert await asyncio.to_thread(blocking) == made
+        (listed,) = await fairlead.sessions.list()
+        assert (listed.session_id, listed.mode) == (made.session.session_id, "tunnel")
+        await fairlead.sessions.close(listed.session_id)
+        again = await fairlead.sessions.create(HELD.launch_id, mode="tunnel", key="mine")
+        assert (again.session.close_reason, again.tunnel) == ("requested", None)
 
 
 async def test_nothing_of_a_negotiation_has_a_place_in_it(
