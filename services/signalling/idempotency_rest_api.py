@@ -1,7 +1,8 @@
 """Idempotency-Key for the mutations whose use cases know no keys: one is done, a retry gets its
 answer.
 
-The creating routes are not among them; there the key makes the id.
+The creating routes are not among them; there the key makes the id. Nor are restarts of sessions,
+whose answers have credentials: the same offer gets the same answer there.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ KEPT_SECONDS = 24 * 3600
 _PENDING_SECONDS = 60
 _LOOK_AGAIN_SECONDS = 0.05
 _WAIT_SECONDS = 30.0
-_CREATES = re.compile(
+_OF_THEIR_OWN = re.compile(
     r"/v1/(launches|sessions|snapshots|workspaces|workspaces/[^/]+/fork|sandboxes|sandboxes/[^/]+/(executions|batch))"
     r"|/v1/sandboxes/[^/]+/files:(stat|list|watch)"
+    r"|/v1/sessions/.+/restart"
 )
 
 
@@ -47,7 +49,7 @@ class IdempotentMutations:
             or not any(name == b"idempotency-key" for name, _ in scope["headers"])
             or scope["method"] not in ("POST", "DELETE", "PUT", "PATCH")
             or not scope["path"].startswith("/v1/")
-            or _CREATES.fullmatch(scope["path"])
+            or _OF_THEIR_OWN.fullmatch(scope["path"])
         ):
             await self._app(scope, receive, send)
             return

@@ -11,6 +11,11 @@ class FakeAnswers:
     def __init__(self) -> None:
         self._answers: dict[str, KeptAnswer] = {}
 
+    @property
+    def bodies(self) -> list[str]:
+        """What is kept, in the order in which it came."""
+        return [answer.body for answer in self._answers.values()]
+
     async def claim(self, name: str, digest: str, *, ttl_seconds: int) -> KeptAnswer | None:
         found = self._answers.get(name)
         if found is None:

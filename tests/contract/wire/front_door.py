@@ -53,6 +53,7 @@ class Door:
     check: FakeCheck
     streams: EventStreams
     spans: InMemorySpanExporter
+    answers: FakeAnswers
 
     @asynccontextmanager
     async def client(self, key: str | None = None) -> AsyncIterator[httpx2.AsyncClient]:
@@ -88,6 +89,7 @@ def make_door(
     check, mesh = FakeCheck(), FakeMesh()
     room = WorkspaceRoom(known={COMMIT})
     sandboxes = SandboxRoom(workspaces=room)
+    answers = FakeAnswers()
     streams = EventStreams(keep_alive_seconds=keep_alive_seconds)
     parts = RestParts(
         launches=launches,
@@ -102,7 +104,7 @@ def make_door(
         hosts=mesh,
         gateways=mesh,
         checks={"redis": check},
-        answers=FakeAnswers(),
+        answers=answers,
     )
     return Door(
         app=rest_application(
@@ -124,6 +126,7 @@ def make_door(
         check=check,
         streams=streams,
         spans=exporter,
+        answers=answers,
     )
 
 

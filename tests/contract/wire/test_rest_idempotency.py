@@ -10,6 +10,7 @@ import pytest
 from chassis.redis_client import RedisUnavailable
 from tests.contract.wire.front_door import LAUNCH, Door, assert_problem, make_door
 from tests.fakes.front_door import SANDBOX
+from tests.fakes.sessions import OFFER
 
 pytestmark = pytest.mark.asyncio
 
@@ -51,3 +52,16 @@ async def test_a_failed_mutation_may_be_tried_again_with_its_key(door: Door) -> 
         assert_problem(await client.post(path, headers=key), 503, "redis_unavailable")
         door.launches.raising = None
         assert (await client.post(path, headers=key)).status_code == 200
+
+
+async def test_the_answer_of_a_restart_is_not_kept(door: Door) -> None:
+    """It has credentials, and the same offer gets the same answer without that."""
+    session = "/v1/sessions/ses_" + "a" * 26
+    key = {"Idempotency-Key": "once"}
+    async with door.client() as client:
+        for name in (session, f"/v1/sessions/{'a/' * 11}"):
+            for body in ({}, {"offer": OFFER}):
+                await client.post(f"{name}/restart", json=body, headers=key)
+        assert door.answers.bodies == []
+        kept = await client.post(f"{session}/offer", json={"offer": OFFER}, headers=key)
+        assert door.answers.bodies == [kept.text]

@@ -146,6 +146,7 @@ async def test_a_repeated_call_gets_the_same_answer_and_no_other_call_shows_any_
         closed = await http.delete(path, headers=KEY)
         assert (await gate.next()).wanted.session_id == session_id
         assert (await gate.next()).unwanted.session_id == session_id
+        assert client.door.answers.bodies == [closed.text]
         gone = await http.post("/v1/sessions", json=BODY, headers=KEY)
         assert (gone.json()["state"], gone.json()["tunnel"]) == ("closed", None)
         events = await http.get(f"{path}/events")
@@ -154,6 +155,7 @@ async def test_a_repeated_call_gets_the_same_answer_and_no_other_call_shows_any_
             caplog.text,
             *(str(record.__dict__) for record in caplog.records),
             *(span.to_json() for span in exporter.get_finished_spans()),
+            *client.door.answers.bodies,
             stored + await texts(redis),
         ]
         given = first.json()["tunnel"]
