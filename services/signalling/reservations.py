@@ -4,7 +4,7 @@ about to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.clock import Clock
@@ -40,6 +40,7 @@ class Reservations:
         clock: Clock,
         timings: SessionTimings,
         servers: IceServers,
+        traceparent: Callable[[], str],
     ) -> None:
         self._book = book
         self._switchboard = switchboard
@@ -48,6 +49,7 @@ class Reservations:
         self._clock = clock
         self._timings = timings
         self._servers = servers
+        self._traceparent = traceparent
 
     async def open(
         self,
@@ -126,6 +128,8 @@ class Reservations:
 
     async def _fresh(self, session_id: str, wanted: _Wanted, traceparent: str = "") -> Session:
         now = self._clock.now()
+        if wanted.mode is SessionMode.TUNNEL:  # no offer comes that the gateway's work belongs to
+            traceparent = self._traceparent() or traceparent
         return Session(
             session_id=session_id,
             tenant=wanted.tenant,

@@ -56,6 +56,7 @@ class SessionHalf:
                 clock=self.clock,
                 timings=self.timings,
                 servers=self.servers,
+                traceparent=traceparent,
             ),
             names=names,
             clock=self.clock,

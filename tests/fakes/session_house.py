@@ -37,6 +37,8 @@ GATEWAY = "gtw_" + "a" * 26
 OTHER_GATEWAY = "gtw_" + "b" * 26
 HELD = held_launch()
 BARE = bare_launch()
+TRACEPARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+"""Of whatever is done here."""
 
 
 @dataclass
@@ -130,11 +132,12 @@ def make_house(beside: House | None = None) -> House:
             clock=clock,
             timings=timings,
             servers=NO_SERVERS,
+            traceparent=lambda: TRACEPARENT,
         ),
         names=names,
         clock=clock,
         timings=timings,
-        traceparent=lambda: "00-" + "1" * 32 + "-" + "2" * 16 + "-01",
+        traceparent=lambda: TRACEPARENT,
     )
     desk = GatewayDesk(
         book=book, switchboard=switchboard, launches=launches, clock=clock, timings=timings

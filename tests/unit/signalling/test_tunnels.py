@@ -26,7 +26,15 @@ from signalling.session_json import session_json
 from signalling.session_rules import Phase
 from signalling.tunnel import Tunnel, TunnelTerms, TunnelTermsInvalid, tunnel_of
 from tests.fakes.clock import START
-from tests.fakes.session_house import BARE, GATEWAY, HELD, House, make_house, until
+from tests.fakes.session_house import (
+    BARE,
+    GATEWAY,
+    HELD,
+    TRACEPARENT,
+    House,
+    make_house,
+    until,
+)
 from tests.fakes.sessions import MEETING, OFFER, TERMS, candidate
 
 pytestmark = pytest.mark.asyncio
@@ -193,6 +201,14 @@ class TestOpening:
         await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
         await house.broker.close("default", session.session_id)
         assert await association.next_order() == Unwant(session.session_id)
+
+    async def test_the_gateways_work_belongs_to_the_call_that_opened_it(self) -> None:
+        house = make_house()
+        house.launches.trace = "00-" + "3" * 32 + "-" + "4" * 16 + "-01"
+        _, session = await tunnelled(house)
+        assert session.traceparent == TRACEPARENT
+        other = await house.broker.open("default", HELD.launch_id, "complete", None)
+        assert other.traceparent == house.launches.trace
 
     async def test_a_key_gives_the_same_answer_at_every_replica(self) -> None:
         here = make_house()
