@@ -16,7 +16,7 @@ from signalling.session import Session
 from signalling.session_event import SessionState
 from signalling.session_ports import Subscribed
 from tests.fakes.session_house import GATEWAY, HELD, House, make_house, until
-from tests.fakes.sessions import ANSWER, OFFER, candidate
+from tests.fakes.sessions import ANSWER, OFFER, TERMS, candidate
 
 pytestmark = pytest.mark.asyncio
 
@@ -157,7 +157,7 @@ async def test_a_copy_that_is_old_changes_nothing_wrongly() -> None:
 
 async def test_a_launch_that_ends_at_the_other_replica_meanwhile_leaves_no_session() -> None:
     async with replicas() as (client, gateway):
-        await gateway.connect(can_trickle=True)
+        await gateway.connect(can_trickle=True, tunnel=TERMS)
         await client.switchboard.patrol()
 
         async def ending(session: Session) -> None:
@@ -165,7 +165,7 @@ async def test_a_launch_that_ends_at_the_other_replica_meanwhile_leaves_no_sessi
             client.store.before_save = None
             await gateway.broker.close_launch(HELD.launch_id)
 
-        for mode in ("trickle", "complete"):
+        for mode in ("trickle", "complete", "tunnel"):
             client.store.before_save = ending
             with pytest.raises(LaunchNotHeld):
                 await client.broker.open("default", HELD.launch_id, mode, None)

@@ -88,7 +88,8 @@ class SessionServiceServicer:
     def OpenSession(self, request, context):
         """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
         LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
-        that is there can do the mode.
+        that is there can do the mode. In mode TUNNEL also MODE_CONFLICT for a policy other than ALL, and GATEWAY_NOT_READY
+        when the gateway has gone meanwhile: the same call again in a moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,7 +39,8 @@ class SessionServiceStub:
     OpenSession: _grpc.UnaryUnaryMultiCallable[_session_pb2.OpenSessionRequest, _session_pb2.OpenSessionResponse]
     """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
     LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
-    that is there can do the mode.
+    that is there can do the mode. In mode TUNNEL also MODE_CONFLICT for a policy other than ALL, and GATEWAY_NOT_READY
+    when the gateway has gone meanwhile: the same call again in a moment.
     """
     SendOffer: _grpc.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
@@ -84,7 +85,8 @@ class SessionServiceAsyncStub(SessionServiceStub):
     OpenSession: _aio.UnaryUnaryMultiCallable[_session_pb2.OpenSessionRequest, _session_pb2.OpenSessionResponse]  # type: ignore[assignment]
     """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
     LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
-    that is there can do the mode.
+    that is there can do the mode. In mode TUNNEL also MODE_CONFLICT for a policy other than ALL, and GATEWAY_NOT_READY
+    when the gateway has gone meanwhile: the same call again in a moment.
     """
     SendOffer: _aio.UnaryUnaryMultiCallable[_session_pb2.SendOfferRequest, _session_pb2.SendOfferResponse]  # type: ignore[assignment]
     """SendOffer gives the client's offer to the gateway and returns its answer. The same offer again returns the same
@@ -132,7 +134,8 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_session_pb2.OpenSessionResponse, _abc.Awaitable[_session_pb2.OpenSessionResponse]]:
         """OpenSession reserves a gateway for a launch. The same idempotency key gives the same session; LAUNCH_NOT_FOUND,
         LAUNCH_NOT_HELD when the launch has no sandbox (any more), GATEWAY_UNAVAILABLE, MODE_UNSUPPORTED when no gateway
-        that is there can do the mode.
+        that is there can do the mode. In mode TUNNEL also MODE_CONFLICT for a policy other than ALL, and GATEWAY_NOT_READY
+        when the gateway has gone meanwhile: the same call again in a moment.
         """
 
     @_abc_1.abstractmethod
