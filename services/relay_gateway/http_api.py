@@ -1,32 +1,36 @@
-"""Two probes over HTTP: /healthz says that the process lives, /readyz that signalling has it."""
+"""What is served over HTTP: two probes, /healthz and /readyz, and carriers of tunnels."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TypeAlias
 
 import uvicorn
 
+from fairlead_tunnel.carriers import TunnelDesk
+from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES
+from fairlead_tunnel.websocket_pipe import SOCKET_PATH
 from relay_gateway.listener import listen
-
-Scope: TypeAlias = MutableMapping[str, object]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, object]]]
-Send: TypeAlias = Callable[[MutableMapping[str, object]], Awaitable[None]]
+from relay_gateway.tunnel_socket import Receive, Scope, Send, serve_socket
 
 STOP_SECONDS = 2.0
 
 
-class ProbeApp:
+class GatewayApp:
     """The ASGI application; `why_not_ready` gives a reason, or nothing when it is ready."""
 
-    def __init__(self, *, why_not_ready: Callable[[], str]) -> None:
+    def __init__(self, *, why_not_ready: Callable[[], str], desk: TunnelDesk | None = None) -> None:
         self._why_not_ready = why_not_ready
+        self._desk = desk
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            if self._desk is not None and scope["path"] == SOCKET_PATH:
+                await serve_socket(scope, receive, send, desk=self._desk)
+            else:
+                await send({"type": "websocket.close"})  # answered with 403
             return
         status, body = self._answer(str(scope["method"]), str(scope["path"]))
         content = json.dumps(body).encode()
@@ -67,7 +71,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_http(app: ProbeApp, *, bind: str) -> AsyncIterator[int]:
+async def serve_http(app: GatewayApp, *, bind: str) -> AsyncIterator[int]:
     """Serve `app` on `bind` (`host:port`, port 0 for any) in the block; gives the bound port.
 
     Raises AddressNotBindable.
@@ -80,7 +84,12 @@ async def serve_http(app: ProbeApp, *, bind: str) -> AsyncIterator[int]:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            ws="none",
+            ws="wsproto",
+            ws_max_size=MOST_MESSAGE_BYTES,
+            ws_per_message_deflate=False,  # what is sealed does not get smaller
+            # A client that is silent for as long is gone.
+            ws_ping_interval=20.0,
+            ws_ping_timeout=20.0,
             timeout_graceful_shutdown=1,
         )
     )

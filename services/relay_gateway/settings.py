@@ -23,7 +23,8 @@ class Settings(RoomSettings):
 
     http_bind: str = Field(
         default="127.0.0.1:7310",
-        description="Where /healthz and /readyz are served, host:port; port 0 takes a free one.",
+        description="Where /healthz, /readyz and carriers of tunnels over HTTP are served,"
+        " host:port; port 0 takes a free one.",
     )
     tcp_bind: str = Field(
         default="127.0.0.1:7311",
@@ -32,8 +33,8 @@ class Settings(RoomSettings):
     public_urls: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
         max_length=16,
-        description="Where clients of tunnels reach it, by comma, best first: tcp://host:port;"
-        " the bound address when empty.",
+        description="Where clients of tunnels reach it, by comma, best first: tcp://host:port"
+        " and http://host:port; the bound addresses when empty.",
     )
     signalling: str = Field(
         default="127.0.0.1:7302",

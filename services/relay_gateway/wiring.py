@@ -20,7 +20,7 @@ from chassis.telemetry import start_telemetry, traceparent
 from fairlead_tunnel.cores import NoCore, preferred_core
 from fairlead_tunnel.peer_connection import PeerCore
 from relay_gateway.dialler import Dialler
-from relay_gateway.http_api import ProbeApp, serve_http
+from relay_gateway.http_api import GatewayApp, serve_http
 from relay_gateway.line import Line
 from relay_gateway.link import Link
 from relay_gateway.neighbours import GrpcSignalling
@@ -55,7 +55,7 @@ class Gateway:
         tcp_port: int,
     ) -> None:
         self.http_port = http_port
-        """The bound port of /healthz and /readyz."""
+        """The bound port of /healthz, /readyz and carriers over HTTP."""
         self.tcp_port = tcp_port
         """The bound port for clients of tunnels."""
         self._switchboard = switchboard
@@ -139,6 +139,18 @@ async def build(
         tcp_port = await stack.enter_async_context(
             TunnelDoor(desk=tunnels.desk).serve(settings.tcp_bind)
         )
+
+        def why_not_ready() -> str:
+            if switchboard.is_draining:
+                return "gateway_draining"
+            return "" if line.is_up else "signalling_unavailable"
+
+        app = GatewayApp(why_not_ready=why_not_ready, desk=tunnels.desk)
+        http_port = await stack.enter_async_context(serve_http(app, bind=settings.http_bind))
+        urls = (
+            _url("tcp", settings.tcp_bind, tcp_port),
+            _url("http", settings.http_bind, http_port),
+        )
         link = Link(
             gateway_id=gateway_id,
             capacity=settings.sessions,
@@ -148,21 +160,12 @@ async def build(
             switchboard=switchboard,
             jitter=random.SystemRandom().uniform,
             can_trickle=core.can_trickle,
-            tunnel=tunnels.terms(settings.public_urls or (_tcp_url(settings.tcp_bind, tcp_port),)),
+            tunnel=tunnels.terms(settings.public_urls or urls),
         )
         linking = tasks.create_task(link.run())
         stack.callback(linking.cancel)
         stack.push_async_callback(link.stop)
         await stack.enter_async_context(switchboard)
-
-        def why_not_ready() -> str:
-            if switchboard.is_draining:
-                return "gateway_draining"
-            return "" if line.is_up else "signalling_unavailable"
-
-        http_port = await stack.enter_async_context(
-            serve_http(ProbeApp(why_not_ready=why_not_ready), bind=settings.http_bind)
-        )
         tasks.create_task(carrier.load())
         yield Gateway(
             switchboard=switchboard,
@@ -173,8 +176,8 @@ async def build(
         )
 
 
-def _tcp_url(bind: str, port: int) -> str:
-    return f"tcp://{bind.rpartition(':')[0]}:{port}"
+def _url(scheme: str, bind: str, port: int) -> str:
+    return f"{scheme}://{bind.rpartition(':')[0]}:{port}"
 
 
 def _installed_core() -> PeerCore:

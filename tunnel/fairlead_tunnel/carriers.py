@@ -6,8 +6,9 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from fairlead_tunnel.driver_sides import OrderedCarrier
 from fairlead_tunnel.handshake import (
     MAX_EARLY_BYTES,
     SECRET_BYTES,
@@ -40,13 +41,23 @@ class CarrierLost(ConnectionError):
     """A carrier ended before its handshake was done."""
 
 
-class ClientCarrier:
+class CarrierStream(OrderedCarrier, Protocol):
+    """A connection that keeps order: greets first, and then sends batches."""
+
+    def greet(self, hello: bytes) -> None:
+        """Send this side's part of the handshake."""
+        ...
+
+
+class ClientAttach:
     """The client's use of one connection.
 
     `ready` is done with the answer's secret, which is empty unless a ticket was shown; `gone` once
     the connection has ended. A ticket whose answer does not come ends the tunnel: whether the
     gateway took it, and the early data with it, is not known, so neither is ever sent again.
     """
+
+    stream: CarrierStream
 
     def __init__(self, *, driver: TunnelDriver, number: int, handshake: ClientHandshake) -> None:
         self._driver = driver
@@ -56,7 +67,6 @@ class ClientCarrier:
         self._is_attached = False
         self._batch = b""
         self._secret = b""
-        self.stream = RecordStream(self)
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[bytes] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
@@ -107,6 +117,16 @@ class ClientCarrier:
             self.ready.exception()  # whoever waits is told; nobody has to
         if not self.gone.done():
             self.gone.set_result(None)
+
+
+class ClientCarrier(ClientAttach):
+    """The client's use of one TCP connection."""
+
+    stream: RecordStream
+
+    def __init__(self, *, driver: TunnelDriver, number: int, handshake: ClientHandshake) -> None:
+        super().__init__(driver=driver, number=number, handshake=handshake)
+        self.stream = RecordStream(self)
 
 
 @dataclass(slots=True)
@@ -179,15 +199,16 @@ class TunnelDesk:
         return held, TICKET_CARRIER, handshake, batch, held.secret
 
 
-class GatewayCarrier:
+class GatewayAttach:
     """The gateway's use of one connection."""
+
+    stream: CarrierStream
 
     def __init__(self, desk: TunnelDesk) -> None:
         self._desk = desk
         self._held: HeldTunnel | None = None
         self._number = 0
         self._is_gone = False
-        self.stream = RecordStream(self)
 
     @property
     def is_greeting(self) -> bool:
@@ -233,6 +254,16 @@ class GatewayCarrier:
         self._is_gone = True
         if self._held is not None:
             self._held.driver.detach(self._number)
+
+
+class GatewayCarrier(GatewayAttach):
+    """The gateway's use of one TCP connection."""
+
+    stream: RecordStream
+
+    def __init__(self, desk: TunnelDesk) -> None:
+        super().__init__(desk)
+        self.stream = RecordStream(self)
 
 
 class TunnelTicket:

@@ -248,7 +248,10 @@ async def test_another_start_of_the_gateway_knows_no_earlier_ticket() -> None:
 async def test_clients_are_told_where_they_reach_it() -> None:
     async with asyncio.timeout(SECONDS), mesh() as it:
         terms = it.signalling.hellos[-1].tunnel
-        assert list(terms.urls) == [f"tcp://127.0.0.1:{it.gateway.tcp_port}"]
+        assert list(terms.urls) == [
+            f"tcp://127.0.0.1:{it.gateway.tcp_port}",
+            f"http://127.0.0.1:{it.gateway.http_port}",
+        ]
         assert len(terms.public_key) == len(terms.ticket_secret) == 32
 
 

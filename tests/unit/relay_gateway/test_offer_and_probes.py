@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chassis.errors import FairleadError
 from chassis.settings import settings_of
 from fairlead_tunnel.aiortc_core import AiortcCore
-from relay_gateway.http_api import ProbeApp
+from relay_gateway.http_api import GatewayApp
 from relay_gateway.offers import usable_offer
 from relay_gateway.settings import Settings
 
@@ -62,7 +62,7 @@ def test_any_text_is_usable_or_refused(text: str) -> None:
     assert reason == ("" if "m=application " in text and reason == "" else "sdp_invalid")
 
 
-async def ask(app: ProbeApp, method: str, path: str) -> tuple[int, dict[str, str]]:
+async def ask(app: GatewayApp, method: str, path: str) -> tuple[int, dict[str, str]]:
     sent: list[MutableMapping[str, object]] = []
 
     async def receive() -> MutableMapping[str, object]:
@@ -81,7 +81,7 @@ async def ask(app: ProbeApp, method: str, path: str) -> tuple[int, dict[str, str
 @pytest.mark.asyncio
 async def test_the_probes() -> None:
     reasons = ["signalling_unavailable"]
-    app = ProbeApp(why_not_ready=lambda: reasons[0])
+    app = GatewayApp(why_not_ready=lambda: reasons[0])
     assert await ask(app, "GET", "/healthz") == (200, {"status": "alive"})
     assert await ask(app, "GET", "/readyz") == (
         503,

@@ -1,0 +1,116 @@
+"""Tunnels over WebSockets: bytes both ways, cuts, refusals, and a move between two carriers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from fairlead_tunnel.handshake import AttachRefused
+from fairlead_tunnel.websocket_pipe import SOCKET_PATH, SocketRefused
+from tests.contract.tunnel.http_world import attach_socket, http_door
+from tests.contract.tunnel.talks import digest, echo, whole
+from tests.contract.tunnel.tunnel_world import world
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.asyncio
+SIZE = 16 * 1024 * 1024
+SECONDS = 60
+
+
+async def test_bytes_go_both_ways_and_both_ends_end() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        await attach_socket(it, url)
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        content = secrets.token_bytes(SIZE)
+        assert await whole(port, content) == content
+        await it.settled()
+        assert [reason for _, reason in it.client.endings] == [""]
+        assert [reason for _, reason in it.gateways[0].endings] == [""]
+
+
+async def test_a_carrier_that_is_cut_under_way_loses_nothing() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        carrier = await attach_socket(it, url)
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        content = secrets.token_bytes(SIZE)
+        asking = asyncio.ensure_future(whole(port, content))
+        for _ in range(4):
+            await asyncio.sleep(0.02)  # some of it is under way
+            carrier.pipe.abort()
+            carrier = await attach_socket(it, url)
+        assert await asking == content
+        await it.settled()
+        assert len(it.gateways) == 1
+
+
+async def test_a_transfer_moves_to_tcp_and_back_without_losing_a_byte() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        socket = await attach_socket(it, url)
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        content = secrets.token_bytes(SIZE)
+        asking = asyncio.ensure_future(whole(port, content))
+        for _ in range(2):
+            await asyncio.sleep(0.02)  # some of it is under way
+            tcp = await it.attach()
+            socket.stream.close()
+            await asyncio.sleep(0.02)
+            socket = await attach_socket(it, url)
+            tcp.stream.close()
+        assert await asking == content
+        await it.settled()
+
+
+async def test_a_tunnel_that_the_gateway_has_lost_is_refused_with_its_reason() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        await attach_socket(it, url)
+        it.desk.forget(it.ticket._tunnel_id)
+        with pytest.raises(AttachRefused) as refused:
+            await attach_socket(it, url)
+        assert refused.value.reason == "tunnel_unknown"
+
+
+async def test_a_gateway_that_stops_ends_the_carrier() -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        async with http_door(it) as url:
+            carrier = await attach_socket(it, url)
+
+        async def is_open() -> bool:
+            return carrier.stream.is_open
+
+        await eventually(is_open, lambda found: not found)
+
+
+async def test_who_answers_without_a_websocket_is_no_carrier() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        with pytest.raises(SocketRefused) as refused:
+            await attach_socket(it, url + "/elsewhere")
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("origin", ["https://page.example", "null"])
+async def test_a_web_page_is_refused(origin: str) -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(
+            f"GET {SOCKET_PATH} HTTP/1.1\r\nhost: {host}\r\nconnection: upgrade\r\n"
+            "upgrade: websocket\r\nsec-websocket-version: 13\r\n"
+            f"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\norigin: {origin}\r\n\r\n".encode()
+        )
+        assert (await reader.readline()).split()[1] == b"403"
+        writer.close()
+
+
+async def test_what_is_opened_before_there_is_a_carrier_rides_with_its_hello() -> None:
+    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+        port = await it.listen(f"127.0.0.1:{await it.serve(digest)}")
+        asking = asyncio.ensure_future(whole(port, b"early"))
+
+        async def opened() -> int:
+            return it.client.driver._tunnel.channels
+
+        await eventually(opened, lambda count: count == 1)
+        await attach_socket(it, url)
+        assert len(await asking) == 32

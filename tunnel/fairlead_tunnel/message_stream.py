@@ -1,0 +1,112 @@
+"""A connection that keeps order and messages, such as a WebSocket, as a carrier of a tunnel."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
+from fairlead_tunnel.outbox import Batch
+from fairlead_tunnel.record_stream import CarrierUser
+from fairlead_tunnel.records import MAX_BATCH_BYTES, TAG_BYTES, Opener, RecordInvalid, Sealer
+
+MOST_MESSAGE_BYTES: Final = MAX_BATCH_BYTES + TAG_BYTES
+"""No message of a carrier is longer: neither a record nor a handshake."""
+
+
+class MessagePipe(Protocol):
+    """What carries the messages."""
+
+    @property
+    def can_write(self) -> bool:
+        """Say whether a message may be written now."""
+        ...
+
+    def write(self, message: bytes) -> None:
+        """Write a message."""
+        ...
+
+    def close(self) -> None:
+        """End it after what was written."""
+        ...
+
+    def abort(self) -> None:
+        """End it now."""
+        ...
+
+
+class MessageStream:
+    """A handshake of one message each way, and then one record in each; no length is told."""
+
+    def __init__(self, user: CarrierUser, pipe: MessagePipe) -> None:
+        self._user = user
+        self._pipe: MessagePipe | None = pipe
+        self._sealer: Sealer | None = None
+        self._opener: Opener | None = None
+        self._fault: Exception | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether the connection is still there."""
+        return self._pipe is not None
+
+    @property
+    def can_send(self) -> bool:
+        """Say whether a batch may be sent now."""
+        return self._sealer is not None and self._pipe is not None and self._pipe.can_write
+
+    def greet(self, hello: bytes) -> None:
+        """Send this side's message of the handshake."""
+        if self._pipe is not None:
+            self._pipe.write(hello)
+
+    def send(self, batch: Batch) -> None:
+        """Seal and send a batch; one that leaves nowhere is lost with the connection."""
+        if self._sealer is not None and self._pipe is not None:
+            self._pipe.write(self._sealer.seal(b"".join(batch.pieces))[1])
+
+    def close(self) -> None:
+        """End the connection after what was sent."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._pipe is not None:
+            self._pipe.abort()
+
+    def received(self, message: bytes) -> None:
+        """Take a message of the peer."""
+        if self._fault is not None:
+            return
+        try:
+            if self._opener is None:
+                self._meet(message)
+            else:
+                self._user.take(self._opener.open(self._opener.next, message))
+        except AttachRefused as error:
+            self._fault = error
+            self.close()  # after the refusal, which either side may have said
+        except (HandshakeInvalid, RecordInvalid) as error:
+            self._fault = error
+            if self._pipe is not None:
+                self._pipe.abort()
+
+    def has_room(self) -> None:
+        """Note that messages can be written again."""
+        self._user.has_room()
+
+    def lost(self, error: Exception | None) -> None:
+        """Note that the connection has ended; only the first time counts."""
+        if self._pipe is not None:
+            self._pipe = None
+            self._sealer = None
+            self._user.lost(self._fault or error)
+
+    def _meet(self, message: bytes) -> None:
+        found = self._user.greet(message)
+        if found is None or found[1] != len(message):
+            raise HandshakeInvalid("a handshake is not one message")
+        keys, _ = found
+        self._sealer = Sealer(suite=keys.suite, key=keys.send)
+        self._opener = Opener(suite=keys.suite, key=keys.receive)
+        self._user.opened()

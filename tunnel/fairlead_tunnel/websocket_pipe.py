@@ -1,0 +1,194 @@
+"""A client's WebSocket (RFC 6455) for the messages of a carrier; wsproto says what they are."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from fairlead_tunnel.carriers import ClientAttach
+from fairlead_tunnel.handshake import ClientHandshake
+from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+
+SOCKET_PATH: Final = "/tunnel/v1/ws"
+_MOST_UNSENT: Final = 512 * 1024
+
+
+class SocketRefused(ConnectionError):
+    """Whoever answers speaks no WebSocket there; `status` is the HTTP status, 0 for none."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class WebSocketPipe(asyncio.Protocol):
+    """One connection to a gateway, or to what forwards to it; `opened` is told when it is open."""
+
+    max_size = MOST_MESSAGE_BYTES
+
+    def __init__(self, *, host: str, target: str, opened: Callable[[], None]) -> None:
+        self._host = host
+        self._target = target
+        self._opened = opened
+        self._stream: MessageStream | None = None
+        self._protocol = WSConnection(ConnectionType.CLIENT)
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_full = False
+        self._fault: Exception | None = None
+
+    @property
+    def can_write(self) -> bool:
+        """Say whether a message may be written now."""
+        return not self._is_full and self._transport is not None
+
+    def lead_to(self, stream: MessageStream) -> None:
+        """Give it everything that comes."""
+        self._stream = stream
+
+    def write(self, message: bytes) -> None:
+        """Write a message."""
+        self._say(BytesMessage(data=message))
+
+    def close(self) -> None:
+        """Say that no more follows, and close after what was written."""
+        if self._transport is not None:
+            self._say(CloseConnection(code=1000))
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for a WebSocket; asyncio calls this."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_MOST_UNSENT)
+        self._say(Request(host=self._host, target=self._target))
+
+    def data_received(self, received: bytes) -> None:
+        """Take what was read; asyncio calls this."""
+        try:
+            self._protocol.receive_data(received)
+            for event in self._protocol.events():
+                self._take(event)
+        except (RemoteProtocolError, SocketRefused) as error:
+            self._fault = error
+            self.abort()
+        except LocalProtocolError:
+            self.abort()  # something follows the end
+
+    def pause_writing(self) -> None:
+        """Send no more for now; asyncio calls this."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Go on; asyncio calls this."""
+        self._is_full = False
+        if self._stream is not None:
+            self._stream.has_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that it has ended; asyncio calls this."""
+        self._transport = None
+        if self._stream is not None:
+            self._stream.lost(self._fault or exc)
+
+    def _say(self, event: Event) -> None:
+        if self._transport is None:
+            return
+        try:
+            self._transport.write(self._protocol.send(event))
+        except LocalProtocolError as error:  # the other side has said its end
+            self._fault = self._fault or error
+            self.abort()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case BytesMessage():
+                self._on_part(event)
+            case AcceptConnection():
+                self._opened()
+            case Ping():
+                self._say(event.response())
+            case CloseConnection():
+                self.close()
+            case RejectConnection(status_code=status):
+                raise SocketRefused(status, f"the upgrade was answered with HTTP {status}")
+            case TextMessage():
+                raise SocketRefused(0, "a carrier has no text")
+
+    def _on_part(self, event: BytesMessage) -> None:
+        self._parts.append(bytes(event.data))
+        self._size += len(event.data)
+        if self._size > MOST_MESSAGE_BYTES:
+            raise SocketRefused(0, "a message is longer than any of a carrier")
+        if event.message_finished and self._stream is not None:
+            message = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._parts = []
+            self._size = 0
+            self._stream.received(message)
+
+
+class SocketCarrier(ClientAttach):
+    """The client's use of one WebSocket; `ready` is done with the answer's secret, maybe empty."""
+
+    stream: MessageStream
+
+    def __init__(
+        self,
+        *,
+        driver: TunnelDriver,
+        number: int,
+        handshake: ClientHandshake,
+        host: str,
+        target: str,
+    ) -> None:
+        super().__init__(driver=driver, number=number, handshake=handshake)
+        self.pipe = WebSocketPipe(host=host, target=target, opened=self.begin)
+        self.stream = MessageStream(self, self.pipe)
+        self.pipe.lead_to(self.stream)
+
+
+async def connect_websocket(
+    url: str, *, driver: TunnelDriver, number: int, handshake: ClientHandshake
+) -> SocketCarrier:
+    """Attach over a WebSocket to a gateway's base address, `http://`, `https://`, `ws://` or `wss://`.
+
+    OSError: nobody is there. `ready` of the carrier raises what else may keep it from attaching.
+    """
+    parts = urlsplit(url)
+    is_tls = parts.scheme in ("wss", "https")
+    carrier = SocketCarrier(
+        driver=driver,
+        number=number,
+        handshake=handshake,
+        host=parts.netloc.rpartition("@")[2],
+        target=parts.path.rstrip("/") + SOCKET_PATH,
+    )
+    await asyncio.get_running_loop().create_connection(
+        lambda: carrier.pipe,
+        parts.hostname or "",
+        parts.port or (443 if is_tls else 80),
+        ssl=ssl.create_default_context() if is_tls else None,
+    )
+    return carrier
