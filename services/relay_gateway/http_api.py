@@ -11,8 +11,11 @@ import uvicorn
 
 from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES
+from fairlead_tunnel.poll_desk import PollDesk
+from fairlead_tunnel.poll_wire import POLL_PATH
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH
 from relay_gateway.listener import listen
+from relay_gateway.tunnel_polls import serve_poll
 from relay_gateway.tunnel_socket import Receive, Scope, Send, serve_socket
 
 STOP_SECONDS = 2.0
@@ -24,6 +27,7 @@ class GatewayApp:
     def __init__(self, *, why_not_ready: Callable[[], str], desk: TunnelDesk | None = None) -> None:
         self._why_not_ready = why_not_ready
         self._desk = desk
+        self._polls = PollDesk(desk=desk) if desk is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -31,6 +35,9 @@ class GatewayApp:
                 await serve_socket(scope, receive, send, desk=self._desk)
             else:
                 await send({"type": "websocket.close"})  # answered with 403
+            return
+        if self._polls is not None and scope["path"] == POLL_PATH:
+            await serve_poll(scope, receive, send, desk=self._polls)
             return
         status, body = self._answer(str(scope["method"]), str(scope["path"]))
         content = json.dumps(body).encode()
@@ -90,6 +97,7 @@ async def serve_http(app: GatewayApp, *, bind: str) -> AsyncIterator[int]:
             # A client that is silent for as long is gone.
             ws_ping_interval=20.0,
             ws_ping_timeout=20.0,
+            timeout_keep_alive=75,  # a client that polls now and then keeps its connections
             timeout_graceful_shutdown=1,
         )
     )

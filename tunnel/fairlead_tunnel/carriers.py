@@ -159,6 +159,10 @@ class TunnelDesk:
         self._used = UsedTickets()
         self._tunnels: dict[bytes, HeldTunnel] = {}
 
+    def holds(self, tunnel_id: bytes) -> bool:
+        """Say whether a tunnel may be attached to."""
+        return tunnel_id in self._tunnels
+
     def forget(self, tunnel_id: bytes) -> None:
         """Refuse carriers of a tunnel from now on: it has ended."""
         self._tunnels.pop(tunnel_id, None)
@@ -214,6 +218,16 @@ class GatewayAttach:
     def is_greeting(self) -> bool:
         """Say whether nobody has shown a ticket yet."""
         return self._held is None and not self._is_gone
+
+    @property
+    def held(self) -> HeldTunnel | None:
+        """The tunnel that it is a carrier of, once there are keys."""
+        return self._held
+
+    @property
+    def number(self) -> int:
+        """The carrier's number in that tunnel."""
+        return self._number
 
     def greet(self, received: bytes) -> tuple[Keys, int] | None:
         """Take the hello and answer it, with what the tunnel has to send at once."""
@@ -283,15 +297,23 @@ class TunnelTicket:
         self._secret = b""
         self._attached = TICKET_CARRIER
 
+    @property
+    def tunnel_id(self) -> bytes:
+        """The tunnel's id."""
+        return self._tunnel_id
+
+    def next_number(self) -> int:
+        """Return a number that no carrier had, for one that needs no handshake."""
+        self._attached += 1
+        return self._attached
+
     def handshake(self) -> tuple[int, ClientHandshake]:
         """Return the number of the next carrier and its handshake; numbers are not used twice."""
         if not self._secret:
             return TICKET_CARRIER, self._made(Kind.TICKET, self._ticket, self._psk)
-        self._attached += 1
-        token = attach_token(self._tunnel_id, self._attached)
-        return self._attached, self._made(
-            Kind.RESUME, token, attach_psk(self._secret, self._attached)
-        )
+        number = self.next_number()
+        token = attach_token(self._tunnel_id, number)
+        return number, self._made(Kind.RESUME, token, attach_psk(self._secret, number))
 
     def keep(self, secret: bytes) -> None:
         """Note the secret of an answer, if it has one."""

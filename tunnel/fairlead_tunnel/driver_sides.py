@@ -8,11 +8,16 @@ from fairlead_tunnel.outbox import Batch
 
 
 class OrderedCarrier(Protocol):
-    """A carrier that keeps order, such as a `RecordStream`."""
+    """A carrier that keeps order, such as a `RecordStream`, or one poll."""
 
     @property
     def can_send(self) -> bool:
         """Say whether a batch may be sent now."""
+        ...
+
+    @property
+    def most_bytes(self) -> int:
+        """How long that batch may be, 4 to 256 KiB."""
         ...
 
     def send(self, batch: Batch) -> None:

@@ -170,7 +170,7 @@ class ClientHandshake:
         if not received:
             return None
         if received[0] == 1:
-            _raise_refusal(received)
+            raise_refusal(received)
             return None
         found = _read_message(received, 1)
         if received[0] != 0:
@@ -236,7 +236,7 @@ def _read_message(received: bytes, start: int) -> tuple[bytes, int] | None:
     return (received[start + _LENGTH.size : end], end) if len(received) >= end else None
 
 
-def _raise_refusal(received: bytes) -> None:
+def raise_refusal(received: bytes) -> None:
     """Raise what a refusal says; nothing when more of it has to come."""
     try:
         reason, message, _ = decode_sentence(memoryview(received), 1)

@@ -37,6 +37,8 @@ class MessagePipe(Protocol):
 class MessageStream:
     """A handshake of one message each way, and then one record in each; no length is told."""
 
+    most_bytes = MAX_BATCH_BYTES
+
     def __init__(self, user: CarrierUser, pipe: MessagePipe) -> None:
         self._user = user
         self._pipe: MessagePipe | None = pipe

@@ -114,11 +114,15 @@ class Outbox:
             self._told = None
         return self._departures.acked(ranges)
 
-    def lose(self, carriers: RangeSet) -> None:
-        """Send again what went over these carriers and is not known to have arrived."""
+    def lose(self, carriers: RangeSet, *, heard: bool = False) -> None:
+        """Send again what went over these carriers and is not known to have arrived.
+
+        `heard`: the peer has taken what it got of them, the newest ACK too.
+        """
         if self._told and self._told[1] in carriers:
             self._told = None
-            self._arrivals.due = 0.0  # the newest ACK may be lost: the peer waits for the next
+            if not heard:
+                self._arrivals.due = 0.0  # the newest ACK may be lost: the peer waits for the next
         for part in self._departures.lost(carriers):
             if part.item is Item.PING:
                 self.ping_due = True

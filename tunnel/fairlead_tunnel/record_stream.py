@@ -56,6 +56,8 @@ class RecordStream(asyncio.BufferedProtocol):
     always read: the limits of the tunnel's channels bound it.
     """
 
+    most_bytes = MAX_BATCH_BYTES
+
     def __init__(self, user: CarrierUser) -> None:
         self._user = user
         self._transport: asyncio.Transport | None = None

@@ -200,6 +200,13 @@ class Tunnel:
         """Ask the peer for a sign of life with the next batch."""
         self._outbox.ping_due = True
 
+    def restate(self) -> None:
+        """Say again with the next batch what has come: who waits for it may not be told otherwise.
+
+        What another carrier tells may come later, or not at all.
+        """
+        self._arrivals.owe(0.0)
+
     def close(self, reason: str, message: str) -> None:
         """End the tunnel; the next batch, the last one, says so. Nothing once it is over."""
         if self._over is None:
@@ -237,11 +244,14 @@ class Tunnel:
         self._close_due = False
         return self._outbox.last(Close(self._over.reason, self._over.message))
 
-    def carrier_lost(self, carrier: int) -> None:
-        """Send again what this carrier had under way."""
+    def carrier_lost(self, carrier: int, *, heard: bool = False) -> None:
+        """Send again what this carrier had under way; of a poll that was `heard`, only the rest.
+
+        A poll's answer acknowledges what came with it.
+        """
         gone = RangeSet()
         gone.add(carrier, carrier + 1)
-        self._outbox.lose(gone)
+        self._outbox.lose(gone, heard=heard)
 
     def receive(self, batch: Content, now: float) -> list[TunnelEvent]:
         """Take a batch of the peer, as it was opened, and return what it means to this side."""

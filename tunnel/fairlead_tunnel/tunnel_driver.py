@@ -10,7 +10,6 @@ from fairlead_tunnel.channel_port import Port
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
 from fairlead_tunnel.frames import Content, Range
 from fairlead_tunnel.ranges import RangeSet
-from fairlead_tunnel.records import MAX_BATCH_BYTES
 from fairlead_tunnel.tunnel import Tunnel
 from fairlead_tunnel.tunnel_events import (
     CarriersNamed,
@@ -87,11 +86,11 @@ class TunnelDriver:
         self._carriers[number] = carrier
         self.flush_soon()
 
-    def detach(self, number: int) -> None:
-        """Send again what a carrier had under way: it is lost."""
+    def detach(self, number: int, *, heard: bool = False) -> None:
+        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
         self._greeting.discard(number)
         self._carriers.pop(number, None)
-        self._tunnel.carrier_lost(number)
+        self._tunnel.carrier_lost(number, heard=heard)
         self.flush_soon()
 
     def take(self, batch: bytes) -> None:
@@ -109,8 +108,13 @@ class TunnelDriver:
         alive = _ranges_of({*self._carriers, *self._greeting})
         return self._first_batch(number, most, alive)
 
-    def answer_batch(self, number: int, most: int) -> bytes:
-        """Return what goes with a gateway's answer; empty when there is nothing."""
+    def answer_batch(self, number: int, most: int, *, restate: bool = False) -> bytes:
+        """Return what goes with a gateway's answer; empty when there is nothing.
+
+        With `restate` it says what has come though another carrier is about to tell it too.
+        """
+        if restate:
+            self._tunnel.restate()
         return self._first_batch(number, most)
 
     def _first_batch(self, number: int, most: int, alive: Sequence[Range] = ()) -> bytes:
@@ -310,7 +314,7 @@ class TunnelDriver:
             if not carrier.can_send:
                 continue
             batch = self._tunnel.take_batch(
-                carrier=number, most=MAX_BATCH_BYTES, now=self._loop.time()
+                carrier=number, most=carrier.most_bytes, now=self._loop.time()
             )
             if batch is None:
                 return has_sent

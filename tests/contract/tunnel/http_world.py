@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.endpoints import Endpoint, EndpointPool
+from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
+from fairlead_tunnel.http_posts import HttpPosts
+from fairlead_tunnel.poll_carrier import PollCarrier
+from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.websocket_pipe import SocketCarrier, connect_websocket
 from relay_gateway.http_api import GatewayApp, serve_http
 from tests.contract.tunnel.tunnel_world import World
@@ -26,3 +34,27 @@ async def attach_socket(it: World, url: str) -> SocketCarrier:
     )
     it.ticket.keep(await carrier.ready)
     return carrier
+
+
+def polling(it: World, *endpoints: Endpoint) -> AbstractAsyncContextManager[PollCarrier]:
+    """Poll these endpoints while in the block; the carrier is attached when it begins."""
+    return polls(it.client.driver, it.ticket, *endpoints)
+
+
+@asynccontextmanager
+async def polls(
+    driver: TunnelDriver, ticket: TunnelTicket, *endpoints: Endpoint
+) -> AsyncIterator[PollCarrier]:
+    """Poll these endpoints for a tunnel while in the block."""
+    posts = HttpPosts()
+    pool = EndpointPool(endpoints, now=asyncio.get_running_loop().time())
+    carrier = PollCarrier(driver=driver, ticket=ticket, pool=pool, posts=posts)
+    running = asyncio.ensure_future(carrier.run())
+    try:
+        ticket.keep(await carrier.ready)
+        yield carrier
+    finally:
+        carrier.stream.close()
+        with contextlib.suppress(AttachRefused, HandshakeInvalid):
+            await running
+        posts.close()

@@ -22,6 +22,33 @@ def test_an_acknowledgement_that_another_carrier_lost_is_said_again() -> None:
     assert pair.gateway.batch(carrier=3) is None
 
 
+def test_an_acknowledgement_in_a_poll_that_was_answered_is_not_said_again() -> None:
+    pair = Pair()
+    channel = pair.client.tunnel.open("db:5432")
+    pair.talk()
+    pair.gateway.tunnel.write(channel, b"news")
+    pair.client.take(pair.gateway.batches(carrier=1)[0])
+    assert pair.client.batch(carrier=2, answer=True) is not None
+    pair.client.tunnel.carrier_lost(2, heard=True)
+    assert pair.client.batch(carrier=3, answer=True) is None
+    pair.client.tunnel.write(channel, b"more")
+    assert pair.client.batch(carrier=3) is not None
+    pair.client.tunnel.carrier_lost(3, heard=True)  # it arrived in part
+    pair.gateway.take(pair.client.batches(carrier=4)[0])
+    assert pair.gateway.received[channel] == b"more"
+
+
+def test_what_another_carrier_is_about_to_tell_is_told_again_to_who_waits_for_it() -> None:
+    pair = Pair()
+    pair.gateway.accepts = False
+    pair.client.tunnel.open("db:5432")
+    pair.gateway.take(pair.client.batches(carrier=1)[0])
+    assert pair.gateway.batch(carrier=2, answer=True) is not None
+    assert pair.gateway.batch(carrier=1, answer=True) is None
+    pair.gateway.tunnel.restate()
+    assert frames_of(pair.gateway.batch(carrier=1, answer=True)) == [Ack(((1, 1),))]
+
+
 def test_polls_with_nothing_to_say_are_not_answered_when_the_acknowledgement_came() -> None:
     pair = Pair()
     pair.gateway.accepts = False

@@ -1,0 +1,106 @@
+"""Polls through a hop that loses, doubles, delays, shortens and refuses them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+
+import pytest
+
+from fairlead_tunnel.endpoints import Endpoint
+from tests.contract.tunnel.http_world import http_door, polling
+from tests.contract.tunnel.talks import echo, whole
+from tests.contract.tunnel.tunnel_world import world
+from tests.fakes.buffering_hop import Choice, Fate, buffering_hop
+
+pytestmark = pytest.mark.asyncio
+SIZE = 8 * 1024 * 1024
+SECONDS = 120
+QUARTER = 256 * 1024
+
+
+async def transfer(
+    choose: Choice, *, most_request: int = 1 << 62, most_answer: int = 1 << 62
+) -> None:
+    """Echo some bytes through a hop that does that."""
+    async with (
+        asyncio.timeout(SECONDS),
+        world() as it,
+        http_door(it) as url,
+        buffering_hop(url, choose) as hop,
+    ):
+        hop.most_request, hop.most_answer = most_request, most_answer
+        async with polling(it, Endpoint(hop.url)):
+            port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+            content = secrets.token_bytes(SIZE)
+            assert await whole(port, content) == content
+            await it.settled()
+        assert len(it.gateways) == 1
+
+
+@pytest.mark.parametrize(
+    "fate", [each for each in Fate if each is not Fate.PASSES], ids=lambda fate: fate.name.lower()
+)
+async def test_every_eighth_poll_of_both_sizes_meets_it(fate: Fate) -> None:
+    await transfer(lambda number, body: fate if number % 8 == 3 else Fate.PASSES)
+
+
+@pytest.mark.parametrize(
+    "fate",
+    [Fate.REQUEST_LOST, Fate.ANSWER_LOST, Fate.ANSWER_CUT, Fate.DOUBLED],
+    ids=lambda fate: fate.name.lower(),
+)
+async def test_the_first_poll_which_brings_the_ticket_meets_it(fate: Fate) -> None:
+    await transfer(lambda number, body: fate if number == 1 else Fate.PASSES)
+
+
+async def test_a_tenth_of_requests_and_of_answers_are_dropped() -> None:
+    dice = random.Random(7)  # noqa: S311
+
+    def choose(number: int, body: bytes) -> Fate:
+        roll = dice.random()
+        return Fate.REQUEST_LOST if roll < 0.1 else Fate.ANSWER_LOST if roll < 0.2 else Fate.PASSES
+
+    await transfer(choose)
+
+
+async def test_requests_that_are_too_large_get_smaller() -> None:
+    await transfer(lambda number, body: Fate.PASSES, most_request=QUARTER)
+
+
+async def test_answers_that_are_cut_get_smaller() -> None:
+    await transfer(lambda number, body: Fate.PASSES, most_answer=QUARTER)
+
+
+async def test_requests_that_are_cut_for_their_length_get_smaller() -> None:
+    await transfer(lambda number, body: Fate.REQUEST_LOST if len(body) > QUARTER else Fate.PASSES)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<!DOCTYPE html><title>Sign in</title>"),
+        (200, b'{"error": "quota"}'),
+        (200, b""),
+        (403, b"forbidden"),
+        (404, b"nothing here"),
+        (429, b"slow down"),
+        (500, b"oops"),
+    ],
+    ids=["html", "quota", "empty", "403", "404", "429", "500"],
+)
+async def test_an_endpoint_that_is_none_is_left_alone(answer: tuple[int, bytes]) -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        world() as it,
+        http_door(it) as url,
+        buffering_hop(url) as good,
+        buffering_hop(url, lambda number, body: answer) as bad,
+        polling(it, Endpoint(bad.url), Endpoint(good.url)),
+    ):
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        content = secrets.token_bytes(SIZE)
+        assert await whole(port, content) == content
+        await it.settled()
+        assert bad.requests < 8

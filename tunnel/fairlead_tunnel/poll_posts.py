@@ -1,0 +1,90 @@
+"""Posts polls, and says of what comes back what it means for the endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from typing import Final, Protocol
+
+from fairlead_tunnel.endpoints import Endpoint, Lease, Outcome, classify
+from fairlead_tunnel.http_posts import Answer, PostCut
+from fairlead_tunnel.outbox import SMALLEST_BATCH
+from fairlead_tunnel.poll_pace import PollPace
+from fairlead_tunnel.poll_wire import MOST_BODY_BYTES, POLL_PATH
+
+BODY_RESERVE: Final = 2 * SMALLEST_BATCH
+"""So much of a body is kept for what is not batches, and for the last of them."""
+
+_CUTS_TO_HALVE: Final = 3
+_OFFLINE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
+
+
+class Posts(Protocol):
+    """Posts whole bodies; `http_posts` over HTTP."""
+
+    async def post(
+        self, url: str, target: str, body: bytes, *, first_seconds: float, most_bytes: int
+    ) -> Answer:
+        """Post a body to `target` below `url` and return the answer; OSError, TimeoutError."""
+        ...
+
+
+class PollPosts:
+    """The posts of one carrier."""
+
+    def __init__(self, *, posts: Posts, pace: PollPace) -> None:
+        self._posts = posts
+        self._pace = pace
+        self._loop = asyncio.get_running_loop()
+
+    async def post(
+        self, lease: Lease, body: bytes, *, hold: float
+    ) -> tuple[Outcome, Answer | None]:
+        """Post a body that may be held for `hold` seconds.
+
+        Returns the answer if it may be one of this protocol, else None and what went wrong.
+        """
+        endpoint = lease.endpoint
+        started = self._loop.time()
+        try:
+            answer = await self._posts.post(
+                endpoint.url,
+                POLL_PATH,
+                body,
+                first_seconds=hold + self._pace.margin,
+                most_bytes=MOST_BODY_BYTES,
+            )
+        except PostCut as cut:
+            self._unanswered(started, hold, was_cut=True)
+            self._on_cut(endpoint, len(body), cut)
+            return Outcome.LOST, None
+        except (TimeoutError, ConnectionResetError, BrokenPipeError) as error:
+            self._unanswered(started, hold, was_cut=not isinstance(error, TimeoutError))
+            return Outcome.LOST, None
+        except OSError as error:
+            is_offline = isinstance(error, socket.gaierror) or error.errno in _OFFLINE
+            return (Outcome.OFFLINE if is_offline else Outcome.FAILED), None
+        outcome = classify(answer.status, answer.body)
+        if outcome is None:
+            return Outcome.ANSWERED, answer
+        if outcome is Outcome.TOO_LARGE:
+            endpoint.up.halve(len(body) - BODY_RESERVE, self._loop.time())
+        elif outcome is Outcome.LOST:
+            self._unanswered(started, hold, was_cut=True)
+        return outcome, None
+
+    def _unanswered(self, started: float, hold: float, *, was_cut: bool) -> None:
+        now = self._loop.time()
+        self._pace.unanswered(elapsed=now - started, hold=hold, was_cut=was_cut, now=now)
+
+    def _on_cut(self, endpoint: Endpoint, size: int, cut: PostCut) -> None:
+        """Send or ask for less: at once after half an answer, else when it happens again."""
+        now = self._loop.time()
+        if cut.received:
+            endpoint.down.halve(cut.received, now)
+        elif size > endpoint.up.at(now) // 2:
+            endpoint.cuts += 1
+            if endpoint.cuts >= _CUTS_TO_HALVE:
+                endpoint.cuts = 0
+                endpoint.up.halve(size - BODY_RESERVE, now)
