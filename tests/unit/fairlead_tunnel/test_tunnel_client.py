@@ -1,0 +1,231 @@
+"""The client's end of a tunnel over carriers that are no connections: when it tries again, and when
+it gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.handshake import AttachRefused
+from fairlead_tunnel.outbox import Batch
+from fairlead_tunnel.records import Suite
+from fairlead_tunnel.tunnel import TunnelFull
+from fairlead_tunnel.tunnel_client import TunnelClient, TunnelEnd, TunnelGone
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.asyncio
+
+
+class Carrier:
+    """One that lasts until it is lost, and takes nothing."""
+
+    can_send = False
+    most_bytes = 0
+
+    def __init__(self) -> None:
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stream = self
+
+    def send(self, batch: Batch) -> None:
+        """Never asked to."""
+        raise AssertionError
+
+    def close(self) -> None:
+        """Be lost."""
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def abort(self) -> None:
+        """Be lost."""
+        self.close()
+
+
+@dataclass
+class Dialler:
+    """Attaches, unless there is a fault left to meet first."""
+
+    faults: list[Exception] = field(default_factory=list)
+    urls: list[str] = field(default_factory=list)
+    carriers: list[Carrier] = field(default_factory=list)
+
+    async def attach(self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver) -> Carrier:
+        """Attach one."""
+        self.urls.append(url)
+        if self.faults:
+            raise self.faults.pop(0)
+        self.carriers.append(Carrier())
+        return self.carriers[-1]
+
+
+@dataclass
+class User:
+    """Keeps how its channels ended."""
+
+    endings: list[str] = field(default_factory=list)
+
+    def accepted(self) -> None:
+        """Never comes here."""
+
+    def ended(self, reason: str, message: str) -> None:
+        """Keep it."""
+        self.endings.append(reason)
+
+
+@dataclass
+class Room:
+    """A client, its dialler, and the pauses that it made; each is as long as it may be."""
+
+    urls: Sequence[str] = ("tcp://a:1", "gopher://b:2", "tcp://c:3")
+    dialler: Dialler = field(default_factory=Dialler)
+    pauses: list[float] = field(default_factory=list)
+    changes: list[bool] = field(default_factory=list)
+    held_seconds: float = 60.0
+
+    def client(self) -> TunnelClient:
+        """Make one."""
+        return TunnelClient(
+            ticket=TunnelTicket(
+                tunnel_id=bytes(16),
+                ticket=b"ticket",
+                psk=bytes(32),
+                gateway_key=bytes(32),
+                suite=Suite.AES_256_GCM,
+            ),
+            urls=self.urls,
+            diallers={"tcp": self.dialler},
+            uniform=self._longest,
+            sleep=self._pause,
+            changed=self.changes.append,
+            held_seconds=self.held_seconds,
+        )
+
+    def _longest(self, least: float, most: float) -> float:
+        assert least == 0.0
+        self.pauses.append(most)
+        return most
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def test_it_takes_the_first_way_that_goes() -> None:
+    room = Room(dialler=Dialler(faults=[ConnectionRefusedError()]))
+    await room.client().attach(5)
+    assert room.dialler.urls == ["tcp://a:1", "tcp://c:3"]
+    assert room.pauses == []
+
+
+async def test_pauses_are_random_up_to_a_bound_that_doubles() -> None:
+    room = Room(urls=("tcp://a:1",), dialler=Dialler(faults=[OSError("away") for _ in range(9)]))
+    await room.client().attach(60)
+    assert room.pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5, 5])
+
+
+async def test_it_gives_up_when_its_time_is_over() -> None:
+    room = Room(dialler=Dialler(faults=[OSError("away") for _ in range(4)]))
+    with pytest.raises(TunnelGone) as gone:
+        await room.client().attach(0.15)
+    assert gone.value.end.reason == "gateway_unreachable"
+    assert "away" in gone.value.end.message
+    assert room.pauses == pytest.approx([0.1, 0.2])
+
+
+async def test_without_a_way_that_it_knows_it_gives_up_at_once() -> None:
+    room = Room(urls=("gopher://b:2",))
+    with pytest.raises(TunnelGone) as gone:
+        await room.client().attach(60)
+    assert gone.value.end.reason == "gateway_unreachable"
+
+
+@pytest.mark.parametrize("reason", ["ticket_invalid", "tunnel_unknown", "gateway_draining"])
+async def test_a_refusal_is_taken_at_its_word(reason: str) -> None:
+    room = Room(dialler=Dialler(faults=[AttachRefused(reason, "No.")]))
+    with pytest.raises(TunnelGone) as gone:
+        await room.client().attach(60)
+    assert gone.value.end == TunnelEnd(reason, "No.")
+    assert room.dialler.urls == ["tcp://a:1"]
+
+
+async def test_an_attempt_that_was_overtaken_is_made_again() -> None:
+    room = Room(dialler=Dialler(faults=[AttachRefused("attach_replayed", "A newer one is there.")]))
+    await room.client().attach(60)
+    assert len(room.dialler.carriers) == 1
+
+
+async def test_a_carrier_that_is_lost_is_replaced_and_channels_stay() -> None:
+    room, user = Room(), User()
+    client = room.client()
+    await client.attach(5)
+    client.open("tcp:80", user)
+    keeping = asyncio.ensure_future(client.keep())
+
+    async def carriers() -> int:
+        return len(room.dialler.carriers)
+
+    async def changes() -> list[bool]:
+        return room.changes
+
+    for attached in (1, 2, 3):
+        await eventually(carriers, attached.__eq__)
+        room.dialler.carriers[-1].close()
+    assert await eventually(changes, lambda found: len(found) >= 6) == [False, True] * 3
+    assert user.endings == []
+    await client.close("normal", "Done.")
+    assert await keeping == TunnelEnd("normal", "Done.")
+    assert user.endings == ["normal"]
+
+
+async def test_a_gateway_that_stays_away_ends_the_tunnel_and_its_channels() -> None:
+    room, user = Room(held_seconds=0.0), User()
+    client = room.client()
+    await client.attach(5)
+    client.open("tcp:80", user)
+    room.dialler.faults = [OSError("away"), OSError("away")]
+    room.dialler.carriers[0].close()
+    end = await client.keep()
+    assert (end.reason, user.endings) == ("gateway_unreachable", ["gateway_unreachable"])
+    assert client.is_over
+    with pytest.raises(TunnelGone):
+        client.open("tcp:80", user)
+
+
+async def test_a_gateway_that_knows_the_tunnel_no_more_ends_it() -> None:
+    room, user = Room(), User()
+    client = room.client()
+    await client.attach(5)
+    client.open("tcp:80", user)
+    room.dialler.faults = [AttachRefused("tunnel_unknown", "It has started anew.")]
+    room.dialler.carriers[0].close()
+    assert await client.keep() == TunnelEnd("tunnel_unknown", "It has started anew.")
+    assert user.endings == ["tunnel_unknown"]
+
+
+async def test_a_cancelled_attempt_leaves_the_tunnel_to_be_closed() -> None:
+    room = Room()
+    client = room.client()
+    await client.attach(5)
+    keeping = asyncio.ensure_future(client.keep())
+    await asyncio.sleep(0)
+    keeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await keeping
+    await client.close("normal", "Done.")
+    assert client.is_over
+
+
+async def test_a_tunnel_has_so_many_channels() -> None:
+    room, user = Room(), User()
+    client = room.client()
+    await client.attach(5)
+    for _ in range(4096):
+        client.open("tcp:80", user)
+    with pytest.raises(TunnelFull):
+        client.open("tcp:80", user)
+    await client.close("normal", "Done.")
+    assert user.endings == ["normal"] * 4096
