@@ -1,0 +1,294 @@
+"""Connections that are made to this machine's ports, and the channels that they get."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, cast
+
+from fairlead_sdk.tunnel_line import TunnelLine
+from fairlead_tunnel.channel_port import ChannelPort
+from fairlead_tunnel.socks5 import (
+    Asked,
+    Credentials,
+    Refused,
+    Reply,
+    Socks5Server,
+    encode_reply,
+    reply_of,
+)
+from fairlead_tunnel.targets import Target
+from fairlead_tunnel.tunnel import TunnelFull
+from fairlead_tunnel.tunnel_client import TunnelClient, TunnelGone
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+
+MOST_CONNECTIONS: Final = 1024
+HOLD_SECONDS: Final = 0.001
+"""So long an OPEN waits for its first bytes."""
+GREETING_SECONDS: Final = 10.0
+"""For a client of SOCKS to say where it wants to."""
+WAIT_SECONDS: Final = 30.0
+"""For another tunnel, where there is none just now."""
+
+OnRefusal = Callable[[str, str], None]
+
+
+class Traffic:
+    """What goes through: connections that are there, and bytes in each direction."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.sent = 0
+        self.received = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def begin(self) -> None:
+        """Note a connection."""
+        self.connections += 1
+        self._idle.clear()
+
+    def end(self) -> None:
+        """Note that one is gone."""
+        self.connections -= 1
+        if not self.connections:
+            self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until there is no connection."""
+        await self._idle.wait()
+
+
+class _Meter:
+    """Counts the bytes of a port on their way to the tunnel's driver and back."""
+
+    def __init__(self, *, driver: TunnelDriver, traffic: Traffic) -> None:
+        self._driver = driver
+        self._traffic = traffic
+
+    def port_read(self, channel: int, content: bytes) -> bool:
+        """Send what was read; say whether more may be read now."""
+        self._traffic.sent += len(content)
+        return self._driver.port_read(channel, content)
+
+    def port_finished(self, channel: int) -> None:
+        """Note that nothing more will be read."""
+        self._driver.port_finished(channel)
+
+    def port_consumed(self, channel: int, count: int) -> None:
+        """Note that bytes have left."""
+        self._traffic.received += count
+        self._driver.port_consumed(channel, count)
+
+    def port_lost(self, channel: int, error: Exception | None) -> None:
+        """Note that the connection is gone."""
+        self._driver.port_lost(channel, error)
+
+
+class LocalConnection(asyncio.Protocol):
+    """A connection that leads to `target`, from its beginning until a channel has it.
+
+    `on_refusal(reason, message)` is told when its channel is reset and the tunnel is not over.
+    """
+
+    def __init__(
+        self,
+        *,
+        line: TunnelLine,
+        target: Target,
+        traffic: Traffic,
+        on_refusal: OnRefusal,
+        most: int = MOST_CONNECTIONS,
+    ) -> None:
+        self._line = line
+        self._target = target
+        self._traffic = traffic
+        self._on_refusal = on_refusal
+        self._most = most
+        self._transport: asyncio.Transport | None = None
+        self._early = b""
+        self._has_finished = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._client: TunnelClient | None = None
+        self._channel = 0
+        self._port: ChannelPort | None = None
+
+    # What asyncio tells, until the channel's port takes over
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; asyncio calls this."""
+        made = cast(asyncio.Transport, transport)
+        if self._traffic.connections >= self._most:
+            made.abort()
+            return
+        self._transport = made
+        self._traffic.begin()
+        self._begin()
+
+    def data_received(self, content: bytes) -> None:
+        """Keep what comes before there is a tunnel: one read; asyncio calls this."""
+        self._early += content
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """Note the end of this direction; asyncio calls this."""
+        self._has_finished = True
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it; asyncio calls this."""
+        if self._transport is not None:
+            self._transport = None
+            self._line.leave(self)
+            self._set_timer(None)
+            self._traffic.end()
+
+    # Its channel
+
+    def _begin(self) -> None:
+        self._set_timer(WAIT_SECONDS)
+        self._line.want(self)
+
+    def tunnel_ready(self, client: TunnelClient) -> None:
+        """Open a channel and let it have the connection."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._set_timer(None)
+        self._client = client
+        try:
+            self._channel = client.open(self._target.label, self, hold_seconds=self._hold)
+        except TunnelGone as gone:
+            self._refuse(gone.end.reason, gone.end.message)
+            return
+        except TunnelFull:
+            self._refuse("channel_limit", "The tunnel has as many channels as it may have.")
+            return
+        meter = _Meter(driver=client.driver, traffic=self._traffic)
+        port = self._port = ChannelPort(self._channel, meter)
+        transport.set_protocol(port)
+        port.connection_made(transport)
+        transport.resume_reading()
+        if self._early:
+            port.data_received(self._early)
+            self._early = b""
+        if self._has_finished:
+            port.eof_received()
+        self._opened(client, port)
+
+    _hold = HOLD_SECONDS
+
+    def _opened(self, client: TunnelClient, port: ChannelPort) -> None:
+        client.lead(self._channel, port)
+
+    def accepted(self) -> None:
+        """Nothing has to be said: the connection is led already."""
+
+    def ended(self, reason: str, message: str) -> None:
+        """Tell why, where somebody else ended it than the two that spoke."""
+        self._transport = None
+        self._traffic.end()
+        is_over = self._client is not None and self._client.is_over
+        if reason not in ("", "connection_reset", "session_closed") and not is_over:
+            self._on_refusal(reason, message)
+
+    def _refuse(self, reason: str, message: str) -> None:
+        """Drop a connection that gets no channel."""
+        self._on_refusal(reason, message)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _set_timer(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        self._refuse("gateway_unreachable", "There was no tunnel in time.")
+
+
+class SocksConnection(LocalConnection):
+    """A connection of a client of SOCKS5, which says itself where it leads."""
+
+    _hold = 0.0  # who waits for the reply sends nothing before it
+
+    def __init__(
+        self,
+        *,
+        line: TunnelLine,
+        traffic: Traffic,
+        on_refusal: OnRefusal,
+        credentials: Credentials | None,
+        most: int = MOST_CONNECTIONS,
+    ) -> None:
+        super().__init__(
+            line=line, target=Target(), traffic=traffic, on_refusal=on_refusal, most=most
+        )
+        self._server = Socks5Server(credentials=credentials)
+        self._has_asked = False
+        self._is_led = False
+
+    def data_received(self, content: bytes) -> None:
+        """Take the client's messages, and keep what follows them; asyncio calls this."""
+        if self._has_asked:
+            super().data_received(content)
+            return
+        found = self._server.receive(content)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(self._server.take_outgoing())
+        match found:
+            case Asked(target, early):
+                self._has_asked = True
+                self._target = target
+                self._early = early
+                self._set_timer(WAIT_SECONDS)
+                self._line.want(self)
+            case Refused(message):
+                self._on_refusal("client_refused", message)
+                transport.close()
+
+    def eof_received(self) -> bool:
+        """Note the end of this direction, if the client has asked; asyncio calls this."""
+        return self._has_asked and super().eof_received()
+
+    def accepted(self) -> None:
+        """Answer, and let the channel's bytes follow."""
+        if self._transport is None or self._client is None or self._port is None:
+            return
+        self._is_led = True
+        if not self._transport.is_closing():
+            self._transport.write(encode_reply(Reply.SUCCEEDED))
+        self._client.lead(self._channel, self._port)
+
+    def ended(self, reason: str, message: str) -> None:
+        """Answer with the reason's code, where nothing was answered before."""
+        transport = self._transport
+        if not self._is_led and transport is not None and not transport.is_closing():
+            transport.write(encode_reply(reply_of(reason)))
+            transport.close()
+        super().ended(reason, message)
+
+    def _begin(self) -> None:
+        self._set_timer(GREETING_SECONDS)
+
+    def _opened(self, client: TunnelClient, port: ChannelPort) -> None:
+        """Wait for the target: nothing of it may come before the answer."""
+
+    def _refuse(self, reason: str, message: str) -> None:
+        self._on_refusal(reason, message)
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            if self._has_asked:
+                transport.write(encode_reply(reply_of(reason)))
+            transport.close()
+
+    def _give_up(self) -> None:
+        if self._has_asked:
+            super()._give_up()
+        elif self._transport is not None:
+            self._transport.abort()

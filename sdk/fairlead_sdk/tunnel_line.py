@@ -1,0 +1,253 @@
+"""A tunnel into a launch, and another one whenever it is gone for good.
+
+Needs the extra `fairlead-sdk[webrtc]`, for its ciphers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+from fairlead_sdk.client import make_idempotency_key
+from fairlead_sdk.errors import FairleadError, Unavailable
+from fairlead_sdk.session_errors import SessionEnded, is_gone, may_pass
+from fairlead_sdk.session_records import TUNNEL, SessionClosed, SessionTunnel, Subscribed
+from fairlead_sdk.session_talk import Sleep
+from fairlead_sdk.tunnel_sessions import TunnelApi, ticket_of, tunnel_of
+from fairlead_tunnel.tcp_dialler import TcpDialler
+from fairlead_tunnel.tunnel_client import (
+    LEAST_PAUSE,
+    MOST_PAUSE,
+    UNREACHABLE,
+    CarrierDialler,
+    TunnelClient,
+    TunnelEnd,
+    TunnelGone,
+)
+
+ATTACH_SECONDS: Final = 5.0
+"""For the first carrier of a tunnel."""
+CALL_SECONDS: Final = 10.0
+TOLD_SECONDS: Final = 2.0
+"""For the mesh to say why a session is over."""
+_CARRIER_ENDS: Final = frozenset({"tunnel_unknown", "ticket_invalid", UNREACHABLE})
+_NO_TUNNELS: Final = "mode_unsupported"
+_MOST_SESSIONS: Final = 3
+
+
+class TunnelUnreachable(Unavailable):
+    """No carrier of a tunnel could be attached."""
+
+    def __init__(self, end: TunnelEnd) -> None:
+        super().__init__(
+            end.message,
+            reason=end.reason,
+            remedy="See whether this machine can reach the gateway's carriers.",
+        )
+
+
+class TunnelWaiter(Protocol):
+    """Who waits for a tunnel."""
+
+    def tunnel_ready(self, client: TunnelClient) -> None:
+        """Open a channel; may not raise."""
+        ...
+
+
+class TunnelLine:
+    """Tunnels into one launch, one after the other; make it with `open_line`.
+
+    `say` is told in a sentence of each loss and of what was done about it, `renewed` of the id of
+    the session of another tunnel.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: TunnelApi,
+        launch_id: str,
+        diallers: Mapping[str, CarrierDialler],
+        say: Callable[[str], None],
+        renewed: Callable[[str], None],
+        uniform: Callable[[float, float], float],
+        sleep: Sleep,
+    ) -> None:
+        self._api = api
+        self._launch_id = launch_id
+        self._diallers = diallers
+        self._say = say
+        self._renewed = renewed
+        self._uniform = uniform
+        self._sleep = sleep
+        self._client: TunnelClient | None = None
+        self._waiting: dict[TunnelWaiter, None] = {}
+        self._running: asyncio.Task[None] | None = None
+        self.session_id = ""
+
+    def want(self, waiter: TunnelWaiter) -> None:
+        """Give the tunnel to somebody: now, or once there is one again."""
+        if self._client is not None and not self._client.is_over:
+            waiter.tunnel_ready(self._client)
+        else:
+            self._waiting[waiter] = None
+
+    def leave(self, waiter: TunnelWaiter) -> None:
+        """Forget somebody who waits."""
+        self._waiting.pop(waiter, None)
+
+    async def wait_over(self) -> None:
+        """Wait until no other tunnel can take the place of one that is gone, and raise why.
+
+        SessionEnded says what the mesh told; else it is what the mesh refuses another one with.
+        """
+        if self._running is not None:
+            await asyncio.shield(self._running)
+
+    async def begin(self, attach_seconds: float) -> None:
+        """Open the first tunnel; its gateway is dialled once, and again for so long.
+
+        Raises TunnelUnreachable, and what the mesh refuses.
+        """
+        for attempt in range(_MOST_SESSIONS):
+            try:
+                self._client = await self._opened(attach_seconds)
+                break
+            except TunnelGone as gone:
+                if gone.end.reason == UNREACHABLE or attempt + 1 == _MOST_SESSIONS:
+                    raise TunnelUnreachable(gone.end) from gone
+        self._running = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """End the tunnel, its channels and its session."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+            if not self._running.cancelled():
+                self._running.exception()  # whoever wanted to know has waited for it
+        if self._client is not None:
+            await self._client.close("normal", "The client has ended.")
+        await self._close_session()
+
+    async def _run(self) -> None:
+        while self._client is not None:
+            end = await self._client.keep()
+            closed = await self._told(is_patient=end.reason not in _CARRIER_ENDS)
+            if closed is not None and not closed.retryable:
+                raise SessionEnded(closed)
+            self._say(
+                f"the tunnel is gone ({end.reason}), and another one is opened. {end.message}"
+            )
+            await self._close_session()
+            self._client = await self._another()
+            self._say("another tunnel is there.")
+            self._renewed(self.session_id)
+            waiting, self._waiting = self._waiting, {}
+            for waiter in waiting:
+                waiter.tunnel_ready(self._client)
+
+    async def _another(self) -> TunnelClient:
+        """Open tunnels until one can be attached; raises what no other attempt helps against."""
+        most = LEAST_PAUSE
+        while True:
+            try:
+                return await self._opened(ATTACH_SECONDS)
+            except TunnelGone:
+                pass
+            except FairleadError as error:
+                # Tunnels there were: who has none to offer now is about to start.
+                if not (may_pass(error) or is_gone(error) or error.reason == _NO_TUNNELS):
+                    raise
+            except TimeoutError:
+                pass
+            await self._sleep(self._uniform(0.0, most))
+            most = min(2 * most, MOST_PAUSE)
+
+    async def _opened(self, attach_seconds: float) -> TunnelClient:
+        """Open a session and attach its tunnel; one that cannot be attached is closed again."""
+        async with asyncio.timeout(CALL_SECONDS):
+            opened = await self._api.open_session(
+                self._launch_id, mode=TUNNEL, ice_policy="all", key=make_idempotency_key()
+            )
+        self.session_id = opened.session.session_id
+        try:
+            client = self._made(tunnel_of(opened))
+            await client.attach(attach_seconds)
+        except BaseException:
+            await self._close_session()
+            raise
+        return client
+
+    def _made(self, tunnel: SessionTunnel) -> TunnelClient:
+        return TunnelClient(
+            ticket=ticket_of(tunnel),
+            urls=tunnel.urls,
+            diallers=self._diallers,
+            uniform=self._uniform,
+            sleep=self._sleep,
+            changed=self._changed,
+        )
+
+    def _changed(self, attached: bool) -> None:
+        self._say("the gateway is back." if attached else "the gateway is away; trying again.")
+
+    async def _told(self, *, is_patient: bool) -> SessionClosed | None:
+        """Return why the mesh has closed the session, if it has; patiently, if it does soon."""
+        with contextlib.suppress(FairleadError, TimeoutError):
+            async with (
+                asyncio.timeout(TOLD_SECONDS),
+                self._api.watch_session(self.session_id, 0) as events,
+            ):
+                async for event in events:
+                    match event.happening:
+                        case SessionClosed() as closed:
+                            return closed
+                        case Subscribed(session) if session.state != "closed" and not is_patient:
+                            return None
+                        case _:
+                            pass
+        return None
+
+    async def _close_session(self) -> None:
+        if not self.session_id:
+            return
+        with contextlib.suppress(FairleadError, TimeoutError):
+            async with asyncio.timeout(TOLD_SECONDS):
+                await self._api.close_session(self.session_id)
+
+
+@asynccontextmanager
+async def open_line(
+    api: TunnelApi,
+    launch_id: str,
+    *,
+    say: Callable[[str], None] = lambda sentence: None,
+    renewed: Callable[[str], None] = lambda session_id: None,
+    attach_seconds: float = ATTACH_SECONDS,
+    diallers: Mapping[str, CarrierDialler] | None = None,
+    uniform: Callable[[float, float], float] = random.uniform,
+    sleep: Sleep = asyncio.sleep,
+) -> AsyncIterator[TunnelLine]:
+    """Open a tunnel into a launch, or a sandbox of its own, and keep one to the end of the block.
+
+    The gateway is dialled once, and again for `attach_seconds` where that fails.
+
+    Raises TunnelUnreachable, and what the mesh refuses, such as `mode_unsupported`.
+    """
+    line = TunnelLine(
+        api=api,
+        launch_id=launch_id,
+        diallers=diallers if diallers is not None else {"tcp": TcpDialler()},
+        say=say,
+        renewed=renewed,
+        uniform=uniform,
+        sleep=sleep,
+    )
+    try:
+        await line.begin(attach_seconds)
+        yield line
+    finally:
+        await line.close()

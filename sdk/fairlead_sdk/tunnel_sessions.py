@@ -1,0 +1,58 @@
+"""What a tunnel needs of a mesh, and what the mesh gives for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from fairlead_sdk.errors import Internal
+from fairlead_sdk.session_records import OpenedSession, SessionEvent, SessionTunnel
+from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.suites import preferred_suite
+
+
+class TunnelApi(Protocol):
+    """The calls of a tunnel; each raises FairleadError and may be repeated."""
+
+    async def open_session(
+        self, launch_id: str, *, mode: str, ice_policy: str, key: str
+    ) -> OpenedSession:
+        """Open a session; `key` makes the call repeatable."""
+        ...
+
+    def watch_session(
+        self, session_id: str, cursor: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[SessionEvent]]:
+        """Watch what happens after the event `cursor`, without any retry."""
+        ...
+
+    async def close_session(self, session_id: str) -> None:
+        """Close the session; closing a closed one is no error."""
+        ...
+
+
+def tunnel_of(opened: OpenedSession) -> SessionTunnel:
+    """Return what a session of mode tunnel was opened with; raises Internal where there is none."""
+    if opened.tunnel is None:
+        raise Internal(
+            "The front door's answer has no tunnel.",
+            reason="answer_invalid",
+            remedy="See whether client and mesh are of the same version.",
+        )
+    return opened.tunnel
+
+
+def ticket_of(tunnel: SessionTunnel) -> TunnelTicket:
+    """Return what carriers are attached with; raises Internal for what cannot be."""
+    try:
+        tunnel_id = bytes.fromhex(tunnel.tunnel_id)
+    except ValueError:
+        raise Internal("The front door names no tunnel.", reason="answer_invalid") from None
+    return TunnelTicket(
+        tunnel_id=tunnel_id,
+        ticket=tunnel.ticket,
+        psk=tunnel.secret,
+        gateway_key=tunnel.gateway_key,
+        suite=preferred_suite(),
+    )
