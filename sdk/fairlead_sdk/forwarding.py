@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.errors import FailedPrecondition, InvalidArgument
+from fairlead_sdk.local_sockets import listening_at
 from fairlead_sdk.session_api import SessionApi
 from fairlead_sdk.session_errors import (
     SealSecretInvalid,
@@ -76,6 +78,7 @@ class Forwarder:
         self._session = session
         self._tasks: set[asyncio.Task[object]] = set()
         self._servers: list[asyncio.Server] = []
+        self._paths: list[Path] = []
 
     @property
     def session_id(self) -> str:
@@ -102,19 +105,9 @@ class Forwarder:
         `port_refused`; the local program sees a reset. Raises LocalPortUnusable, PortInvalid or
         TargetInvalid.
         """
-        from fairlead_tunnel.targets import Target, target_of
-
-        if not 1 <= remote_port <= 65535:
-            raise PortInvalid(remote_port)
         if not 0 <= local_port <= 65535:
             raise PortInvalid(local_port)
-        target = Target(remote_port, remote_host)
-        if target_of(target.label) != target:
-            raise TargetInvalid(remote_host)
-
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._carry(target, reader, writer, on_refusal)
-
+        accepted = self._accepting(remote_port, remote_host, on_refusal)
         try:
             server = await asyncio.start_server(accepted, local_host, local_port)
         except OSError as error:
@@ -123,6 +116,38 @@ class Forwarder:
         self._servers.append(server)
         port = int(server.sockets[0].getsockname()[1])
         return LocalPort(forwarder=self, host=local_host, port=port, remote_port=remote_port)
+
+    async def listen_at(
+        self,
+        path: Path,
+        remote_port: int,
+        on_refusal: OnRefusal | None = None,
+        remote_host: str = "",
+    ) -> None:
+        """Do what `listen` does on a socket in the file system, which this user alone may use.
+
+        Raises LocalPathUnusable, PortInvalid or TargetInvalid.
+        """
+        accepted = self._accepting(remote_port, remote_host, on_refusal)
+        plug = listening_at(path)
+        self._paths.append(path)
+        self._servers.append(await asyncio.start_unix_server(accepted, sock=plug))
+
+    def _accepting(
+        self, remote_port: int, remote_host: str, on_refusal: OnRefusal | None
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        from fairlead_tunnel.targets import Target, target_of
+
+        if not 1 <= remote_port <= 65535:
+            raise PortInvalid(remote_port)
+        target = Target(remote_port, remote_host)
+        if target_of(target.label) != target:
+            raise TargetInvalid(remote_host)
+
+        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._carry(target, reader, writer, on_refusal)
+
+        return accepted
 
     async def wait_lost(self) -> None:
         """Wait until the association ends, then raise SessionEnded where the mesh says why, else
@@ -139,6 +164,8 @@ class Forwarder:
         """Take no new connections, give open ones a second, then end them."""
         for server in self._servers:
             server.close()
+        for path in self._paths:
+            path.unlink(missing_ok=True)
         if self._tasks and not self._session.is_lost:
             await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
         tasks = list(self._tasks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from fairlead_sdk.errors import InvalidArgument, LaunchNotFound, LaunchNotHeld, SandboxNotFound
@@ -69,3 +70,33 @@ async def find_sandbox_of(client: AsyncFairlead, text: str) -> str:
             remedy="Launch with --keep, or without a command, and use that one.",
         )
     return record.sandbox_id
+
+
+async def find_newest(client: AsyncFairlead) -> LaunchRecord:
+    """Find the newest launch of this directory's repository that holds a sandbox."""
+    from fairlead_sdk.repository import read_repository
+
+    repository = await asyncio.to_thread(read_repository, ".", clean=True)
+    try:
+        project = repository.project
+    finally:
+        repository.close()
+    for record in await client.launches.list():
+        if record.is_held and record.project == project:
+            return record
+    raise LaunchNotFound(
+        "No launch of this directory's repository holds a sandbox.",
+        reason="launch_not_found",
+        remedy="`fairlead launch --keep` makes one; any other one can be named.",
+    )
+
+
+async def find_target(client: AsyncFairlead, text: str) -> str:
+    """Find the id of what a session leads to: a launch, the newest from here where `text` is
+    empty, or a sandbox of its own, sbx_….
+    """
+    if not text:
+        return (await find_newest(client)).launch_id
+    if text.startswith("sbx_"):
+        return await find_sandbox(client, text)
+    return (await find_launch(client, text)).launch_id

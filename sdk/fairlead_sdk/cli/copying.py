@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.running import Interrupts, run
 from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.cli.traffic import shown_size
 from fairlead_sdk.errors import FileMissing, InvalidArgument
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Meter:
     def sentence(self) -> str:
         """How much, how fast."""
         seconds = max(time.monotonic() - self._began, 0.001)
-        return f"{_size(self.copied)} in {seconds:.1f} s, {_size(int(self.copied / seconds))}/s"
+        rate = shown_size(int(self.copied / seconds))
+        return f"{shown_size(self.copied)} in {seconds:.1f} s, {rate}/s"
 
 
 def copy(order: Copy, *, is_json: bool) -> int:
@@ -168,10 +170,3 @@ async def _tell(terminal: Terminal, copied: TreeCopied, meter: Meter) -> None:
 def _printable(name: str) -> str:
     """Show a name that a stranger may have chosen: nothing in it commands the terminal."""
     return name if name.isprintable() else repr(name)[1:-1]
-
-
-def _size(count: int) -> str:
-    for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"

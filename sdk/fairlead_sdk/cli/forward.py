@@ -1,47 +1,32 @@
-"""`fairlead forward`: a local port that leads into a launch's sandbox, or to a host beside it."""
+"""`fairlead forward`: local ports that lead into a launch's sandbox, or to hosts beside it."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from fairlead_sdk.cli.forwards import Forward, ForwardUnlisted, LocalPortTaken, forwards_of
+from fairlead_sdk.cli.forward_routes import Route, open_route
+from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.seal_secret import seal_secret
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.errors import InvalidArgument
+from fairlead_sdk.cli.tunnelled import listed, wait_ended
+from fairlead_sdk.cli.ways import Way, parse_way
 
-if TYPE_CHECKING:
-    from fairlead_sdk.forwarding import Forwarder, LocalPort
-
-_HIGHEST_PORT = 65535
-_WAY = re.compile(
-    r"(?:(?P<local>[0-9]{1,5}):)?(?:(?P<host>(?![0-9]*:)[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):)?"
-    r"(?P<port>[0-9]{1,5})"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """From a local port, or any when that is None, to a port of the sandbox, or of `host`."""
-
-    local_port: int | None
-    host: str
-    port: int
+HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardChoices:
-    """What the user asked for; `way` is `[LOCAL:][HOST:]PORT`, the file is empty for none."""
+    """What the user asked for; `ways` are `[LOCAL:][HOST:]PORT`, the file is empty for none."""
 
     launch: str
-    way: str
+    ways: Sequence[str]
     seal_secret_file: str = ""
 
 
@@ -51,39 +36,22 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
     """
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch, find_sandbox
+        from fairlead_sdk.cli.connection import find_target
         from fairlead_sdk.fairlead import AsyncFairlead
-        from fairlead_sdk.forwarding import open_tunnel
 
-        launch = choices.launch
-        way = parse_way(choices.way)
+        ways = [parse_way(each) for each in choices.ways]
         secret = seal_secret(choices.seal_secret_file)
-        with contextlib.ExitStack() as listing:  # the last to end: until then the port is held
-            async with AsyncFairlead() as client:
-                target = (
-                    await find_sandbox(client, launch)
-                    if launch.startswith("sbx_")
-                    else (await find_launch(client, launch)).launch_id
+        # The listing is the last to end: until then the ports are held.
+        with listed(terminal) as listing:
+            async with AsyncFairlead() as client, AsyncExitStack() as stack:
+                target = await find_target(client, choices.launch)
+                route = await open_route(
+                    client, target, terminal, secret=secret, renewed=listing.renew, stack=stack
                 )
-                tunnel = open_tunnel(client.sessions, target, seal_secret=secret)
-                async with tunnel as forwarder:
-                    local = await _listening(forwarder, way, terminal)
-                    made = Forward(
-                        pid=os.getpid(),
-                        host=local.host,
-                        port=local.port,
-                        remote_host=way.host,
-                        remote_port=way.port,
-                        target=target,
-                        session_id=forwarder.session_id,
-                        started_at=datetime.now(UTC),
-                    )
-                    try:
-                        listing.enter_context(forwards_of(os.environ).entered(made))
-                    except ForwardUnlisted as error:
-                        terminal.warn(error.message)
-                    await _tell(made, terminal, ready)
-                    await _wait_ended(local, terminal)
+                made = [await _made(route, way, target) for way in ways]
+                listing.enter(made)
+                await _tell(made, terminal, ready)
+                await wait_ended(route.wait_lost(), terminal, traffic=route.traffic)
         return 0
 
     status = run(work, is_json=is_json)
@@ -96,7 +64,7 @@ def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     options = ["--ready", str(writing), "-o", "json" if is_json else "text"]
     if choices.seal_secret_file:
         options += ["--seal-secret-file", choices.seal_secret_file]
-    where = (choices.launch, choices.way)
+    where = (choices.launch, *choices.ways)
     with os.fdopen(reading, "rb") as pipe:
         process = subprocess.Popen(  # noqa: S603 - our own program
             [sys.executable, "-m", "fairlead_sdk", "forward", *options, "--", *where],
@@ -117,13 +85,17 @@ def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     return 0
 
 
-async def _tell(made: Forward, terminal: Terminal, ready: int) -> None:
+async def _tell(made: Sequence[Forward], terminal: Terminal, ready: int) -> None:
     """Say that it listens; who waits at `ready` is told last."""
     if terminal.is_json:
-        await terminal.document(made.document)
+        for each in made:
+            await terminal.document(each.document)
         await terminal.raw.drain()
-    way_out = "Ctrl-C ends it" if ready < 0 else f"`fairlead forward --stop {made.port}` ends it"
-    terminal.say(f"{made.address} leads to {made.there}; {way_out}.")
+    for each in made:
+        way_out = (
+            "Ctrl-C ends it" if ready < 0 else f"`fairlead forward --stop {each.name}` ends it"
+        )
+        terminal.say(f"{each.address} leads to {each.there}; {way_out}.")
     if ready >= 0:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (1, 2):
@@ -133,51 +105,45 @@ async def _tell(made: Forward, terminal: Terminal, ready: int) -> None:
         os.close(ready)
 
 
-async def _wait_ended(local: LocalPort, terminal: Terminal) -> None:
-    """Wait until it is lost, which is no error where somebody wanted it."""
-    from fairlead_sdk.session_errors import SessionEnded
+async def _made(route: Route, way: Way, target: str) -> Forward:
+    """Listen where it was asked for, and say where that is."""
+    port = 0 if way.path else await _port(route, way)
+    if way.path:
+        await _listen_at(route, way)
+    return Forward(
+        pid=os.getpid(),
+        host="" if way.path else HOST,
+        port=port,
+        remote_host=way.host,
+        remote_port=way.port,
+        target=target,
+        session_id=route.session_id,
+        started_at=datetime.now(UTC),
+        path=str(way.path or ""),
+    )
+
+
+async def _listen_at(route: Route, way: Way) -> None:
+    from fairlead_sdk.local_sockets import LocalPathUnusable
 
     try:
-        await local.wait_lost()
-    except SessionEnded as error:
-        if error.reason == "admin_closed" or not error.closed.user_initiated:
-            raise
-        terminal.say(f"the session was closed: {error.reason}.")
+        await route.listen_at(way)
+    except LocalPathUnusable as error:
+        owner = forwards_of(os.environ).owner_of(str(way.path))
+        raise (error if owner is None else LocalPortTaken(owner)) from None
 
 
-async def _listening(forwarder: Forwarder, way: Way, terminal: Terminal) -> LocalPort:
+async def _port(route: Route, way: Way) -> int:
     """Listen where it was asked for; else on the same port as over there, else on a free one."""
     from fairlead_sdk.forwarding import LocalPortUnusable
 
-    def refused(reason: str, message: str) -> None:
-        terminal.warn(f"a connection was refused: {message or reason}")
-
-    async def listen(port: int) -> LocalPort:
-        return await forwarder.listen(way.port, port, on_refusal=refused, remote_host=way.host)
-
     if way.local_port is not None:
         try:
-            return await listen(way.local_port)
+            return await route.listen(way, HOST, way.local_port)
         except LocalPortUnusable as error:
-            owner = forwards_of(os.environ).owner("127.0.0.1", way.local_port)
+            owner = forwards_of(os.environ).owner(HOST, way.local_port)
             raise (error if owner is None else LocalPortTaken(owner)) from None
     try:
-        return await listen(way.port)
+        return await route.listen(way, HOST, way.port)
     except LocalPortUnusable:
-        return await listen(0)
-
-
-def parse_way(text: str) -> Way:
-    """Read `[LOCAL:][HOST:]PORT`; digits alone before a colon are a local port, as no host is."""
-    found = _WAY.fullmatch(text)
-    way = Way(None, "", 0)
-    if found is not None:
-        local = found["local"]
-        way = Way(int(local) if local else None, found["host"] or "", int(found["port"]))
-    if not 1 <= way.port <= _HIGHEST_PORT or (way.local_port or 0) > _HIGHEST_PORT:
-        raise InvalidArgument(
-            f"{text!r} names no port.",
-            reason="port_invalid",
-            remedy="Give [LOCAL:][HOST:]PORT, such as 8080, 9000:8080 or 5432:db.internal:5432.",
-        )
-    return way
+        return await route.listen(way, HOST, 0)

@@ -72,7 +72,7 @@ def _table(forwards: Sequence[Forward]) -> str:
         Row(
             (
                 each.address,
-                f"{each.remote_host}:{each.remote_port}".removeprefix(":"),
+                "socks" if each.is_socks else f"{each.remote_host}:{each.remote_port}".lstrip(":"),
                 each.target,
                 each.session_id,
                 str(each.pid),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-FORWARD = """Lead a local port into a sandbox.
+FORWARD = """Lead local ports into a sandbox.
 
 With HOST the gateway dials that host, where its operator allows it
-(FAIRLEAD_RELAY_TARGETS); an IPv6 address stands in brackets. It stays until Ctrl-C,
-with --detach in the background until --stop. Without LOCAL it is the same port here,
-or a free one where that is taken."""
-FORWARD_USAGE = "LAUNCH [LOCAL:][HOST:]PORT | --list | --stop WHAT"
+(FAIRLEAD_RELAY_TARGETS); an IPv6 address stands in brackets. LOCAL is a port, or a
+path of a socket (it has a slash); without it, it is the same port here, or a free
+one where that is taken. It stays until Ctrl-C, with --detach in the background
+until --stop. It goes over a tunnel, which is attached again when it is cut, and over
+WebRTC where no carrier of a tunnel can be reached."""
+FORWARD_USAGE = "LAUNCH [LOCAL:][HOST:]PORT... | --list | --stop WHAT"
 
 
 def add_forward_options(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +25,10 @@ def add_forward_options(parser: argparse.ArgumentParser) -> None:
         help="Id of a launch or its beginning, or of a sandbox sbx_….",
     )
     parser.add_argument(
-        "way",
+        "ways",
         metavar="[LOCAL:][HOST:]PORT",
-        nargs="?",
-        default="",
+        nargs="*",
+        default=(),
         help="Port in the sandbox, or of HOST, and the one here.",
     )
     parser.add_argument(
@@ -36,15 +38,15 @@ def add_forward_options(parser: argparse.ArgumentParser) -> None:
         "--seal-secret-file",
         metavar="FILE",
         default="",
-        help="Seal what is said to the gateway with the secret in this file, which the gateway has"
-        " too; else FAIRLEAD_SEAL_SECRET_FILE.",
+        help="Go over WebRTC, and seal what is said to the gateway with the secret in this file,"
+        " which the gateway has too; else FAIRLEAD_SEAL_SECRET_FILE.",
     )
     parser.add_argument("--list", action="store_true", help="List what this user forwards here.")
     parser.add_argument(
         "--stop",
         action="store_true",
-        help="End a forward: WHAT is its local port, HOST:PORT, or the id of its session, launch"
-        " or sandbox.",
+        help="End a forward or proxy, with all of its ports: WHAT is a local port, HOST:PORT, path,"
+        " or the id of its session, launch or sandbox.",
     )
     parser.add_argument("--all", action="store_true", help="With --stop: all that WHAT means.")
     parser.add_argument("--ready", type=int, default=-1, help=argparse.SUPPRESS)
@@ -55,7 +57,7 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
     is_json = bool(chosen.output == "json")
     if chosen.list and (chosen.stop or chosen.launch):
         chosen.parser.error("--list goes alone")
-    if chosen.stop and (not chosen.launch or chosen.way):
+    if chosen.stop and (not chosen.launch or chosen.ways):
         chosen.parser.error("--stop goes with one WHAT")
     if (chosen.list or chosen.stop) and chosen.detach:
         chosen.parser.error("--detach is for a forward that begins")
@@ -67,12 +69,12 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
         if chosen.list:
             return ls(is_json=is_json)
         return stop(chosen.launch, every=chosen.all, is_json=is_json)
-    if not chosen.way:
+    if not chosen.ways:
         chosen.parser.error("LAUNCH and PORT are needed")
     from fairlead_sdk.cli.forward import ForwardChoices, detach, forward
 
     choices = ForwardChoices(
-        launch=chosen.launch, way=chosen.way, seal_secret_file=chosen.seal_secret_file
+        launch=chosen.launch, ways=chosen.ways, seal_secret_file=chosen.seal_secret_file
     )
     if chosen.detach:
         return detach(choices, is_json=is_json)

@@ -30,15 +30,16 @@ class LocalPortTaken(FailedPrecondition):
         super().__init__(
             f"{owner.address} leads to {owner.there} already, by process {owner.pid}.",
             reason="local_port_taken",
-            remedy=f"Choose another local port, or end it: fairlead forward --stop {owner.port}",
+            remedy=f"Choose another local port, or end it: fairlead forward --stop {owner.name}",
             fields={"port": str(owner.port), "pid": str(owner.pid)},
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forward:
-    """A local port and where it leads; `target` is the id of a launch or a sandbox, `remote_host`
-    a host that its gateway dials, or empty.
+    """A local port, or a socket at `path`, and where it leads; `target` is the id of a launch or a
+    sandbox, `remote_host` a host that its gateway dials, or empty. Clients of a proxy (`is_socks`)
+    say where they want to, and `remote_port` is 0.
     """
 
     pid: int
@@ -49,15 +50,24 @@ class Forward:
     target: str
     session_id: str
     started_at: datetime
+    path: str = ""
+    is_socks: bool = False
 
     @property
     def address(self) -> str:
         """Where it listens."""
-        return f"{self.host}:{self.port}"
+        return self.path or f"{self.host}:{self.port}"
+
+    @property
+    def name(self) -> str:
+        """What `--stop` takes."""
+        return self.path or str(self.port)
 
     @property
     def there(self) -> str:
         """Where it leads, for a person."""
+        if self.is_socks:
+            return f"what its clients name, by the gateway of {self.target}"
         if self.remote_host:
             return f"{self.remote_host}:{self.remote_port} by the gateway of {self.target}"
         return f"port {self.remote_port} of {self.target}"
@@ -74,16 +84,20 @@ class Forward:
             "target": self.target,
             "session_id": self.session_id,
             "started_at": self.started_at.isoformat(),
+            **({"path": self.path} if self.path else {}),
+            **({"socks": True} if self.is_socks else {}),
         }
 
     def is_meant(self, text: str) -> bool:
-        """Say whether a text names it: a local port, `HOST:PORT`, or the beginning of an id of its
-        session or of what it leads to. `localhost` is 127.0.0.1.
+        """Say whether a text names it: a local port, `HOST:PORT`, its path, or the beginning of an
+        id of its session or of what it leads to. `localhost` is 127.0.0.1.
         """
+        if self.path and text == self.path:
+            return True
         host, colon, port = text.rpartition(":")
         if port.isdecimal():
             is_host = not colon or _SAME.get(host, host) == _SAME.get(self.host, self.host)
-            return is_host and int(port) == self.port
+            return is_host and int(port) == self.port and not self.path
         return bool(text) and any(
             name.startswith(text) or name.partition("_")[2].startswith(text)
             for name in (self.session_id, self.target)
@@ -113,6 +127,10 @@ class Forwards:
     def owner(self, host: str, port: int) -> Forward | None:
         """Return who forwards a local port."""
         return next((each for each in self.all() if each.is_meant(f"{host}:{port}")), None)
+
+    def owner_of(self, path: str) -> Forward | None:
+        """Return who forwards a local socket."""
+        return next((each for each in self.all() if each.path == path), None)
 
     def meant(self, text: str, *, every: bool) -> Sequence[Forward]:
         """Return those that a text names, which are several only with `every`.
@@ -204,4 +222,6 @@ def _read(content: bytes) -> Forward:
         target=form.text(document, "target"),
         session_id=form.text(document, "session_id"),
         started_at=datetime.fromisoformat(form.text(document, "started_at")),
+        path=form.text(document, "path") if "path" in document else "",
+        is_socks=form.flag(document, "socks"),
     )

@@ -188,28 +188,11 @@ async def _attached(
 
 async def _sandbox(client: AsyncFairlead, target: str) -> str:
     """Find the sandbox that is meant: by its id, a launch's, or that of the newest from here."""
-    from fairlead_sdk.cli.connection import find_sandbox_of
+    from fairlead_sdk.cli.connection import find_newest, find_sandbox_of
 
-    return await (find_sandbox_of(client, target) if target else _newest(client))
-
-
-async def _newest(client: AsyncFairlead) -> str:
-    from fairlead_sdk.errors import LaunchNotFound
-    from fairlead_sdk.repository import read_repository
-
-    repository = await asyncio.to_thread(read_repository, ".", clean=True)
-    try:
-        project = repository.project
-    finally:
-        repository.close()
-    for record in await client.launches.list():
-        if record.is_held and record.project == project:
-            return record.sandbox_id
-    raise LaunchNotFound(
-        "No launch of this directory's repository holds a sandbox.",
-        reason="launch_not_found",
-        remedy="`fairlead launch` makes one, and `fairlead shell LAUNCH` opens a shell in any.",
-    )
+    if target:
+        return await find_sandbox_of(client, target)
+    return (await find_newest(client)).sandbox_id
 
 
 def _left(attached: AsyncTerminal) -> str:

@@ -22,6 +22,7 @@ from fairlead_sdk.cli.forward_verb import (
 )
 from fairlead_sdk.cli.launch_options import add_launch_options, choices_of, lease, name
 from fairlead_sdk.cli.shell_verb import SHELL, add_shell_options, open_shell
+from fairlead_sdk.cli.socks_verb import SOCKS, add_socks_options, run_socks
 
 if TYPE_CHECKING:
     from fairlead_sdk.agent_client import Takeover
@@ -52,7 +53,7 @@ _SANDBOX = """Make, look at, hold and give back sandboxes.
 A sandbox is an isolated place to execute in, with a lease of its own, which needs no
 launch. It is named by its id, or the beginning of it; `fairlead exec`, `shell` and `cp`
 work in it."""
-_SESSION = """Look at sessions: the connections that `forward` goes through."""
+_SESSION = """Look at sessions: what `forward` and `socks` go through."""
 _AGENT = """Show the background process that makes launches fast.
 
 It starts with the first launch, keeps a connection to the front door warm, and ends
@@ -136,6 +137,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     kill = _verb(verbs, "kill", _kill, _KILL, "LAUNCH...")
     kill.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_OR_EXECUTION)
     add_forward_options(_verb(verbs, "forward", run_forward, FORWARD, FORWARD_USAGE))
+    add_socks_options(_verb(verbs, "socks", run_socks, SOCKS, "[LAUNCH]"))
     agent = _verb(verbs, "agent", _agent, _AGENT, "")
     agent.add_argument("--stop", action="store_true", help="End it.")
     for parsed in verbs.choices.values():

@@ -134,3 +134,17 @@ def test_it_is_below_the_state_directory(tmp_path: Path) -> None:
     with forwards_of({"XDG_STATE_HOME": str(tmp_path)}).entered(ONE):
         assert (tmp_path / "fairlead" / "forwards").is_dir()
         assert list(forwards_of({"HOME": "/nowhere"}).all()) == []
+
+
+def test_sockets_and_proxies_are_listed_as_what_they_are(forwards: Forwards) -> None:
+    at = replace(ONE, host="", port=0, path="/run/db.sock")
+    proxy = replace(ONE, port=1080, remote_port=0, is_socks=True)
+    with forwards.entered(at), forwards.entered(proxy):
+        assert list(forwards.all()) == [at, proxy]
+        assert forwards.owner_of("/run/db.sock") == at
+        assert list(forwards.meant("/run/db.sock", every=False)) == [at]
+        assert list(forwards.meant("1080", every=False)) == [proxy]
+        with pytest.raises(NotFound):
+            forwards.meant("0", every=True)
+    assert (at.address, at.name) == ("/run/db.sock", "/run/db.sock")
+    assert "its clients name" in proxy.there

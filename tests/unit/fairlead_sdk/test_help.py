@@ -24,6 +24,7 @@ VERBS = [
     "trace",
     "kill",
     "forward",
+    "socks",
     "agent",
     "workspace",
     "sandbox",
