@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, cast
 
+from fairlead_sdk.local_traffic import Meter, Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.channel_port import ChannelPort
 from fairlead_tunnel.socks5 import (
@@ -20,7 +21,6 @@ from fairlead_tunnel.socks5 import (
 from fairlead_tunnel.targets import Target
 from fairlead_tunnel.tunnel import TunnelFull
 from fairlead_tunnel.tunnel_client import TunnelClient, TunnelGone
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 MOST_CONNECTIONS: Final = 1024
 HOLD_SECONDS: Final = 0.001
@@ -30,59 +30,9 @@ GREETING_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 30.0
 """For another tunnel, where there is none just now."""
 
+_DRAINING: Final = "gateway_draining"
+
 OnRefusal = Callable[[str, str], None]
-
-
-class Traffic:
-    """What goes through: connections that are there, and bytes in each direction."""
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.sent = 0
-        self.received = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    def begin(self) -> None:
-        """Note a connection."""
-        self.connections += 1
-        self._idle.clear()
-
-    def end(self) -> None:
-        """Note that one is gone."""
-        self.connections -= 1
-        if not self.connections:
-            self._idle.set()
-
-    async def wait_idle(self) -> None:
-        """Wait until there is no connection."""
-        await self._idle.wait()
-
-
-class _Meter:
-    """Counts the bytes of a port on their way to the tunnel's driver and back."""
-
-    def __init__(self, *, driver: TunnelDriver, traffic: Traffic) -> None:
-        self._driver = driver
-        self._traffic = traffic
-
-    def port_read(self, channel: int, content: bytes) -> bool:
-        """Send what was read; say whether more may be read now."""
-        self._traffic.sent += len(content)
-        return self._driver.port_read(channel, content)
-
-    def port_finished(self, channel: int) -> None:
-        """Note that nothing more will be read."""
-        self._driver.port_finished(channel)
-
-    def port_consumed(self, channel: int, count: int) -> None:
-        """Note that bytes have left."""
-        self._traffic.received += count
-        self._driver.port_consumed(channel, count)
-
-    def port_lost(self, channel: int, error: Exception | None) -> None:
-        """Note that the connection is gone."""
-        self._driver.port_lost(channel, error)
 
 
 class LocalConnection(asyncio.Protocol):
@@ -110,8 +60,10 @@ class LocalConnection(asyncio.Protocol):
         self._has_finished = False
         self._timer: asyncio.TimerHandle | None = None
         self._client: TunnelClient | None = None
+        self._meter: Meter | None = None
         self._channel = 0
         self._port: ChannelPort | None = None
+        self._is_led = False
 
     # What asyncio tells, until the channel's port takes over
 
@@ -165,8 +117,8 @@ class LocalConnection(asyncio.Protocol):
         except TunnelFull:
             self._refuse("channel_limit", "The tunnel has as many channels as it may have.")
             return
-        meter = _Meter(driver=client.driver, traffic=self._traffic)
-        port = self._port = ChannelPort(self._channel, meter)
+        self._meter = Meter(driver=client.driver, traffic=self._traffic)
+        port = self._port = ChannelPort(self._channel, self._meter)
         transport.set_protocol(port)
         port.connection_made(transport)
         transport.resume_reading()
@@ -175,28 +127,57 @@ class LocalConnection(asyncio.Protocol):
             self._early = b""
         if self._has_finished:
             port.eof_received()
-        self._opened(client, port)
 
     _hold = HOLD_SECONDS
 
-    def _opened(self, client: TunnelClient, port: ChannelPort) -> None:
-        client.lead(self._channel, port)
-
     def accepted(self) -> None:
-        """Nothing has to be said: the connection is led already."""
+        """Let the channel's bytes come."""
+        if self._meter is None or self._client is None or self._port is None:
+            return
+        self._is_led = True
+        self._meter.take_kept()
+        self._client.lead(self._channel, self._port)
 
     def ended(self, reason: str, message: str) -> None:
-        """Tell why, where somebody else ended it than the two that spoke."""
+        """Go on in another tunnel where this one takes nothing new; else tell why, where somebody
+        else ended it than the two that spoke.
+        """
+        if reason == _DRAINING and not self._is_led and self._begun_anew():
+            return
+        if not self._is_led:
+            self._answer(reason)
         self._transport = None
         self._traffic.end()
         is_over = self._client is not None and self._client.is_over
         if reason not in ("", "connection_reset", "session_closed") and not is_over:
             self._on_refusal(reason, message)
 
+    def _begun_anew(self) -> bool:
+        """Wait for another tunnel with what was read; False when that is not known any more."""
+        transport, meter, client = self._transport, self._meter, self._client
+        if transport is None or transport.is_closing() or meter is None or client is None:
+            return False
+        kept = meter.take_kept()
+        if kept is None:
+            return False
+        self._early, self._has_finished = kept, meter.has_finished
+        self._port = None
+        transport.set_protocol(self)
+        self._line.turn_from(client)
+        self._set_timer(WAIT_SECONDS)
+        self._line.want(self)
+        return True
+
     def _refuse(self, reason: str, message: str) -> None:
         """Drop a connection that gets no channel."""
         self._on_refusal(reason, message)
-        if self._transport is not None:
+        self._answer(reason)
+
+    def _answer(self, reason: str) -> None:
+        """Have the local program see a reset."""
+        if self._port is not None:
+            self._port.abort()
+        elif self._transport is not None:
             self._transport.abort()
 
     def _set_timer(self, seconds: float | None) -> None:
@@ -229,7 +210,6 @@ class SocksConnection(LocalConnection):
         )
         self._server = Socks5Server(credentials=credentials)
         self._has_asked = False
-        self._is_led = False
 
     def data_received(self, content: bytes) -> None:
         """Take the client's messages, and keep what follows them; asyncio calls this."""
@@ -258,29 +238,15 @@ class SocksConnection(LocalConnection):
 
     def accepted(self) -> None:
         """Answer, and let the channel's bytes follow."""
-        if self._transport is None or self._client is None or self._port is None:
-            return
-        self._is_led = True
-        if not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_reply(Reply.SUCCEEDED))
-        self._client.lead(self._channel, self._port)
-
-    def ended(self, reason: str, message: str) -> None:
-        """Answer with the reason's code, where nothing was answered before."""
-        transport = self._transport
-        if not self._is_led and transport is not None and not transport.is_closing():
-            transport.write(encode_reply(reply_of(reason)))
-            transport.close()
-        super().ended(reason, message)
+        super().accepted()
 
     def _begin(self) -> None:
         self._set_timer(GREETING_SECONDS)
 
-    def _opened(self, client: TunnelClient, port: ChannelPort) -> None:
-        """Wait for the target: nothing of it may come before the answer."""
-
-    def _refuse(self, reason: str, message: str) -> None:
-        self._on_refusal(reason, message)
+    def _answer(self, reason: str) -> None:
+        """Answer with the reason's code, if the client has asked."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if self._has_asked:

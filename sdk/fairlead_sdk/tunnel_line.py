@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -37,6 +38,7 @@ TOLD_SECONDS: Final = 2.0
 _CARRIER_ENDS: Final = frozenset({"tunnel_unknown", "ticket_invalid", UNREACHABLE})
 _NO_TUNNELS: Final = "mode_unsupported"
 _MOST_SESSIONS: Final = 3
+_LEAVING_SECONDS: Final = 1.0
 
 
 class TunnelUnreachable(Unavailable):
@@ -84,16 +86,27 @@ class TunnelLine:
         self._uniform = uniform
         self._sleep = sleep
         self._client: TunnelClient | None = None
+        self._leaving = asyncio.Event()
+        self._left_at = -math.inf
+        self._left: dict[asyncio.Task[None], TunnelClient] = {}
         self._waiting: dict[TunnelWaiter, None] = {}
         self._running: asyncio.Task[None] | None = None
         self.session_id = ""
 
     def want(self, waiter: TunnelWaiter) -> None:
         """Give the tunnel to somebody: now, or once there is one again."""
-        if self._client is not None and not self._client.is_over:
-            waiter.tunnel_ready(self._client)
+        client = self._client
+        if client is not None and not client.is_over and not self._leaving.is_set():
+            waiter.tunnel_ready(client)
         else:
             self._waiting[waiter] = None
+
+    def turn_from(self, client: TunnelClient) -> None:
+        """Open no more channels in a tunnel whose gateway is about to stop: what is open in it goes
+        on, and others go through another one.
+        """
+        if client is self._client:
+            self._leaving.set()
 
     def leave(self, waiter: TunnelWaiter) -> None:
         """Forget somebody who waits."""
@@ -122,32 +135,76 @@ class TunnelLine:
         self._running = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """End the tunnel, its channels and its session."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,))
-            if not self._running.cancelled():
-                self._running.exception()  # whoever wanted to know has waited for it
-        if self._client is not None:
-            await self._client.close("normal", "The client has ended.")
-        await self._close_session()
+        """End the tunnels, their channels and sessions."""
+        tasks = [*self._left, *([self._running] if self._running is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                task.exception()  # whoever wanted to know has waited for it
+        clients = [*self._left.values(), *([self._client] if self._client is not None else [])]
+        for client in clients:
+            await client.close("normal", "The client has ended.")
+        await self._close_session(self.session_id)
 
     async def _run(self) -> None:
         while self._client is not None:
-            end = await self._client.keep()
-            closed = await self._told(is_patient=end.reason not in _CARRIER_ENDS)
-            if closed is not None and not closed.retryable:
-                raise SessionEnded(closed)
-            self._say(
-                f"the tunnel is gone ({end.reason}), and another one is opened. {end.message}"
-            )
-            await self._close_session()
+            client, session_id = self._client, self.session_id
+            end = await self._end_of(client)
+            if end is None:
+                self._say("the gateway is about to stop; another tunnel is opened.")
+                self._leave(client, session_id)
+                await self._hesitate()
+            else:
+                closed = await self._told(session_id, is_patient=end.reason not in _CARRIER_ENDS)
+                if closed is not None and not closed.retryable:
+                    raise SessionEnded(closed)
+                why = f"the tunnel is gone ({end.reason}), and another one is opened."
+                self._say(f"{why} {end.message}")
+                await self._close_session(session_id)
             self._client = await self._another()
+            self._leaving.clear()
             self._say("another tunnel is there.")
             self._renewed(self.session_id)
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:
                 waiter.tunnel_ready(self._client)
+
+    async def _end_of(self, client: TunnelClient) -> TunnelEnd | None:
+        """Keep a tunnel until it is over and say why, or None once it is to be left."""
+        keeping = asyncio.ensure_future(client.keep())
+        leaving = asyncio.ensure_future(self._leaving.wait())
+        try:
+            await asyncio.wait((keeping, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return keeping.result() if keeping.done() else None
+        finally:
+            for task in (keeping, leaving):
+                task.cancel()
+            await asyncio.wait((keeping, leaving))
+
+    async def _hesitate(self) -> None:
+        """Wait a little when the tunnel before was left just now: this gateway was meant, too."""
+        now = asyncio.get_running_loop().time()
+        if now - self._left_at < MOST_PAUSE:
+            await self._sleep(self._uniform(0.0, _LEAVING_SECONDS))
+        self._left_at = now
+
+    def _leave(self, client: TunnelClient, session_id: str) -> None:
+        """Keep a tunnel beside the newest one until it is over."""
+
+        async def keep() -> None:
+            await client.keep()
+            await self._close_session(session_id)
+
+        task = asyncio.ensure_future(keep())
+        self._left[task] = client
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._left.pop(task, None)
 
     async def _another(self) -> TunnelClient:
         """Open tunnels until one can be attached; raises what no other attempt helps against."""
@@ -177,7 +234,7 @@ class TunnelLine:
             client = self._made(tunnel_of(opened))
             await client.attach(attach_seconds)
         except BaseException:
-            await self._close_session()
+            await self._close_session(self.session_id)
             raise
         return client
 
@@ -194,12 +251,12 @@ class TunnelLine:
     def _changed(self, attached: bool) -> None:
         self._say("the gateway is back." if attached else "the gateway is away; trying again.")
 
-    async def _told(self, *, is_patient: bool) -> SessionClosed | None:
+    async def _told(self, session_id: str, *, is_patient: bool) -> SessionClosed | None:
         """Return why the mesh has closed the session, if it has; patiently, if it does soon."""
         with contextlib.suppress(FairleadError, TimeoutError):
             async with (
                 asyncio.timeout(TOLD_SECONDS),
-                self._api.watch_session(self.session_id, 0) as events,
+                self._api.watch_session(session_id, 0) as events,
             ):
                 async for event in events:
                     match event.happening:
@@ -211,12 +268,12 @@ class TunnelLine:
                             pass
         return None
 
-    async def _close_session(self) -> None:
-        if not self.session_id:
+    async def _close_session(self, session_id: str) -> None:
+        if not session_id:
             return
         with contextlib.suppress(FairleadError, TimeoutError):
             async with asyncio.timeout(TOLD_SECONDS):
-                await self._api.close_session(self.session_id)
+                await self._api.close_session(session_id)
 
 
 @asynccontextmanager

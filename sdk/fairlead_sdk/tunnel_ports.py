@@ -15,9 +15,9 @@ from fairlead_sdk.local_connection import (
     LocalConnection,
     OnRefusal,
     SocksConnection,
-    Traffic,
 )
 from fairlead_sdk.local_sockets import listening_at
+from fairlead_sdk.local_traffic import Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.socks5 import Credentials
 from fairlead_tunnel.targets import Target, target_of

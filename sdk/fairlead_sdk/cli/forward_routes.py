@@ -12,7 +12,7 @@ from fairlead_sdk.cli.ways import Way
 if TYPE_CHECKING:
     from fairlead_sdk.fairlead import AsyncFairlead
     from fairlead_sdk.forwarding import Forwarder
-    from fairlead_sdk.local_connection import Traffic
+    from fairlead_sdk.local_traffic import Traffic
     from fairlead_sdk.tunnel_line import TunnelLine
     from fairlead_sdk.tunnel_ports import TunnelPorts
 

@@ -10,7 +10,7 @@ from fairlead_sdk.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from fairlead_sdk.client import Sleep
-    from fairlead_sdk.local_connection import Traffic
+    from fairlead_sdk.local_traffic import Traffic
 
 _EVERY_SECONDS = 1.0
 _UNITS = (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))

@@ -16,7 +16,7 @@ from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.traffic import show_traffic
 
 if TYPE_CHECKING:
-    from fairlead_sdk.local_connection import Traffic
+    from fairlead_sdk.local_traffic import Traffic
 
 
 class Listing:

@@ -47,6 +47,7 @@ class Exit:
     wants: list[str] = field(default_factory=list)
     endings: list[str] = field(default_factory=list)
     over_reason: str = ""
+    is_draining: bool = False
     dials: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -56,6 +57,9 @@ class Exit:
     def wanted(self, channel: int, target: str) -> None:
         """Dial."""
         self.wants.append(target)
+        if self.is_draining:
+            self.driver.refuse(channel, "gateway_draining", "The gateway takes nothing new.")
+            return
         task = asyncio.ensure_future(self._dial(channel, target))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
