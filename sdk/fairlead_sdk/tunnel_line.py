@@ -11,14 +11,20 @@ import math
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from fairlead_sdk.client import make_idempotency_key
-from fairlead_sdk.errors import FairleadError, Unavailable
-from fairlead_sdk.session_errors import SessionEnded, is_gone, may_pass
+from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.session_errors import OpenTimeout, SessionEnded, is_gone, may_pass
 from fairlead_sdk.session_records import TUNNEL, SessionClosed, SessionTunnel, Subscribed
 from fairlead_sdk.session_talk import Sleep
-from fairlead_sdk.tunnel_sessions import TunnelApi, ticket_of, tunnel_of
+from fairlead_sdk.tunnel_sessions import (
+    TunnelApi,
+    TunnelUnreachable,
+    TunnelWaiter,
+    ticket_of,
+    tunnel_of,
+)
 from fairlead_tunnel.tcp_dialler import TcpDialler
 from fairlead_tunnel.tunnel_client import (
     LEAST_PAUSE,
@@ -38,26 +44,7 @@ TOLD_SECONDS: Final = 2.0
 _CARRIER_ENDS: Final = frozenset({"tunnel_unknown", "ticket_invalid", UNREACHABLE})
 _NO_TUNNELS: Final = "mode_unsupported"
 _MOST_SESSIONS: Final = 3
-_LEAVING_SECONDS: Final = 1.0
-
-
-class TunnelUnreachable(Unavailable):
-    """No carrier of a tunnel could be attached."""
-
-    def __init__(self, end: TunnelEnd) -> None:
-        super().__init__(
-            end.message,
-            reason=end.reason,
-            remedy="See whether this machine can reach the gateway's carriers.",
-        )
-
-
-class TunnelWaiter(Protocol):
-    """Who waits for a tunnel."""
-
-    def tunnel_ready(self, client: TunnelClient) -> None:
-        """Open a channel; may not raise."""
-        ...
+_AGAIN_SECONDS: Final = 1.0
 
 
 class TunnelLine:
@@ -123,15 +110,23 @@ class TunnelLine:
     async def begin(self, attach_seconds: float) -> None:
         """Open the first tunnel; its gateway is dialled once, and again for so long.
 
-        Raises TunnelUnreachable, and what the mesh refuses.
+        Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses.
         """
         for attempt in range(_MOST_SESSIONS):
+            is_last = attempt + 1 == _MOST_SESSIONS
             try:
                 self._client = await self._opened(attach_seconds)
                 break
             except TunnelGone as gone:
-                if gone.end.reason == UNREACHABLE or attempt + 1 == _MOST_SESSIONS:
+                if is_last or gone.end.reason == UNREACHABLE:
                     raise TunnelUnreachable(gone.end) from gone
+            except TimeoutError:
+                if is_last:
+                    raise OpenTimeout(CALL_SECONDS) from None
+            except FairleadError as error:
+                if is_last or not may_pass(error):
+                    raise
+                await self._sleep(self._uniform(0.0, _AGAIN_SECONDS))
         self._running = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
@@ -188,7 +183,7 @@ class TunnelLine:
         """Wait a little when the tunnel before was left just now: this gateway was meant, too."""
         now = asyncio.get_running_loop().time()
         if now - self._left_at < MOST_PAUSE:
-            await self._sleep(self._uniform(0.0, _LEAVING_SECONDS))
+            await self._sleep(self._uniform(0.0, _AGAIN_SECONDS))
         self._left_at = now
 
     def _leave(self, client: TunnelClient, session_id: str) -> None:
@@ -292,7 +287,7 @@ async def open_line(
 
     The gateway is dialled once, and again for `attach_seconds` where that fails.
 
-    Raises TunnelUnreachable, and what the mesh refuses, such as `mode_unsupported`.
+    Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
     line = TunnelLine(
         api=api,

@@ -1,4 +1,4 @@
-"""What a tunnel needs of a mesh, and what the mesh gives for it."""
+"""What a tunnel needs of a mesh, what the mesh gives for it, and who waits for one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from fairlead_sdk.errors import Internal
+from fairlead_sdk.errors import Internal, Unavailable
 from fairlead_sdk.session_records import OpenedSession, SessionEvent, SessionTunnel
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.suites import preferred_suite
+from fairlead_tunnel.tunnel_client import TunnelClient, TunnelEnd
 
 
 class TunnelApi(Protocol):
@@ -29,6 +30,25 @@ class TunnelApi(Protocol):
 
     async def close_session(self, session_id: str) -> None:
         """Close the session; closing a closed one is no error."""
+        ...
+
+
+class TunnelUnreachable(Unavailable):
+    """No carrier of a tunnel could be attached."""
+
+    def __init__(self, end: TunnelEnd) -> None:
+        super().__init__(
+            end.message,
+            reason=end.reason,
+            remedy="See whether this machine can reach the gateway's carriers.",
+        )
+
+
+class TunnelWaiter(Protocol):
+    """Who waits for a tunnel."""
+
+    def tunnel_ready(self, client: TunnelClient) -> None:
+        """Open a channel; may not raise."""
         ...
 
 

@@ -87,7 +87,8 @@ async def _tunnel(
     from fairlead_sdk.errors import FairleadError
 
     try:
-        from fairlead_sdk.tunnel_line import TunnelUnreachable, open_line
+        from fairlead_sdk.tunnel_line import open_line
+        from fairlead_sdk.tunnel_sessions import TunnelUnreachable
     except ImportError:
         return None  # WebRTC tells what is missing
     line = open_line(client.sessions, target, say=terminal.say, renewed=renewed, attach_seconds=0.0)

@@ -14,7 +14,8 @@ from fairlead_sdk.local_connection import LocalConnection
 from fairlead_sdk.local_sockets import LocalPathUnusable
 from fairlead_sdk.session_errors import SessionEnded
 from fairlead_sdk.session_records import SessionClosed
-from fairlead_sdk.tunnel_line import TunnelUnreachable, open_line
+from fairlead_sdk.tunnel_line import open_line
+from fairlead_sdk.tunnel_sessions import TunnelUnreachable
 from fairlead_tunnel.frames import Open, Segment, decode
 from fairlead_tunnel.targets import Target
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, echo, world
@@ -249,6 +250,18 @@ async def test_a_gateway_that_cannot_be_reached_is_told_as_such() -> None:
                 raise AssertionError
     assert refused.value.reason == "gateway_unreachable"
     assert list(mesh.closed) == ["ses_0"]
+
+
+async def test_a_mesh_that_is_about_to_be_there_is_asked_again() -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        away = Unavailable("There is no gateway.", reason="gateway_unavailable")
+        it.mesh.refusals = [away, away]
+        async with open_line(it.mesh, "lch_a", uniform=lambda least, most: least) as line:
+            assert line.session_id == "ses_1"
+        it.mesh.refusals = [away, away, away]
+        with pytest.raises(Unavailable):
+            async with open_line(it.mesh, "lch_a", uniform=lambda least, most: least):
+                raise AssertionError
 
 
 async def test_a_mesh_without_tunnels_is_told_as_such() -> None:
