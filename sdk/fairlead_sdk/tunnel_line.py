@@ -25,6 +25,7 @@ from fairlead_sdk.tunnel_sessions import (
     ticket_of,
     tunnel_of,
 )
+from fairlead_tunnel.http_dialler import HttpDialler
 from fairlead_tunnel.tcp_dialler import TcpDialler
 from fairlead_tunnel.tunnel_client import (
     LEAST_PAUSE,
@@ -292,7 +293,7 @@ async def open_line(
     line = TunnelLine(
         api=api,
         launch_id=launch_id,
-        diallers=diallers if diallers is not None else {"tcp": TcpDialler()},
+        diallers=diallers if diallers is not None else _diallers(),
         say=say,
         renewed=renewed,
         uniform=uniform,
@@ -303,3 +304,9 @@ async def open_line(
         yield line
     finally:
         await line.close()
+
+
+def _diallers() -> Mapping[str, CarrierDialler]:
+    """Return those of all carriers that there are, by the schemes of their URLs."""
+    over_http = HttpDialler()
+    return {"tcp": TcpDialler(), "http": over_http, "https": over_http}

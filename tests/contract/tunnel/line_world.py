@@ -106,6 +106,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.port = 0
+        self.urls: tuple[str, ...] = ()
         self.exits: list[Exit] = []
         self._met: list[GatewayCarrier] = []
         self._server: asyncio.Server | None = None
@@ -129,6 +130,11 @@ class Gateway:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._meet, "127.0.0.1", self.port)
         self.port = int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def desk(self) -> TunnelDesk:
+        """Where carriers of any kind are met."""
+        return self._desk
 
     async def stop(self) -> None:
         """Take no carriers any more, and cut those that are there."""
@@ -187,7 +193,7 @@ class Mesh:
             raise self.refusals.pop(0)
         self.opened.append(f"ses_{len(self.opened)}")
         urls = (f"quic://127.0.0.1:{self.gateway.port}", f"tcp://127.0.0.1:{self.gateway.port}")
-        tunnel = self.gateway.tunnel(urls)
+        tunnel = self.gateway.tunnel(self.gateway.urls or urls)
         return OpenedSession(SessionRecord(session_id=self.opened[-1], mode=mode), tunnel=tunnel)
 
     @asynccontextmanager
@@ -235,10 +241,14 @@ class World:
 
 
 @asynccontextmanager
-async def world(*, most: int = 1024) -> AsyncIterator[World]:
-    """A gateway with one tunnel, and ports to listen with; all ends with the block."""
-    gateway = Gateway()
-    await gateway.start()
+async def world(*, most: int = 1024, gateway: Gateway | None = None) -> AsyncIterator[World]:
+    """A gateway with one tunnel, and ports to listen with; all ends with the block.
+
+    A gateway that is given has been started.
+    """
+    if gateway is None:
+        gateway = Gateway()
+        await gateway.start()
     mesh = Mesh(gateway)
     said: list[str] = []
     refusals: list[str] = []

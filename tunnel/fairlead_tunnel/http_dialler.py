@@ -1,0 +1,77 @@
+"""Attaches carriers of `http://` and `https://`: a WebSocket, or polls where none can be had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.endpoints import Endpoint, EndpointPool
+from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
+from fairlead_tunnel.http_posts import HttpPosts
+from fairlead_tunnel.poll_carrier import PollCarrier
+from fairlead_tunnel.tunnel_client import AttachedCarrier
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+from fairlead_tunnel.websocket_pipe import SocketRefused, connect_websocket
+
+CONNECT_SECONDS: Final = 5.0
+"""For the name, the connection and the handshake together, of each of the two."""
+
+
+class HttpDialler:
+    """Dials; `seconds` bounds each attempt of a WebSocket and of the first poll."""
+
+    def __init__(self, *, seconds: float = CONNECT_SECONDS) -> None:
+        self._seconds = seconds
+        self._polling: set[asyncio.Task[None]] = set()
+
+    async def attach(
+        self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver
+    ) -> AttachedCarrier:
+        """Attach one; see `CarrierDialler.attach`."""
+        try:
+            return await self._socket(url, ticket, driver)
+        except (SocketRefused, TimeoutError):
+            if driver.is_over:
+                raise
+        return await self._polls(url, ticket, driver)
+
+    async def _socket(
+        self, url: str, ticket: TunnelTicket, driver: TunnelDriver
+    ) -> AttachedCarrier:
+        number, handshake = ticket.handshake()
+        async with asyncio.timeout(self._seconds):
+            carrier = await connect_websocket(
+                url, driver=driver, number=number, handshake=handshake
+            )
+            try:
+                ticket.keep(await carrier.ready)
+            except BaseException:
+                carrier.stream.abort()
+                raise
+        return carrier
+
+    async def _polls(self, url: str, ticket: TunnelTicket, driver: TunnelDriver) -> PollCarrier:
+        posts = HttpPosts()
+        pool = EndpointPool((Endpoint(url),), now=asyncio.get_running_loop().time())
+        carrier = PollCarrier(driver=driver, ticket=ticket, pool=pool, posts=posts)
+        polling = asyncio.ensure_future(_polled(carrier, posts))
+        self._polling.add(polling)
+        polling.add_done_callback(self._polling.discard)
+        try:
+            async with asyncio.timeout(self._seconds):
+                ticket.keep(await asyncio.shield(carrier.ready))
+        except BaseException:
+            polling.cancel()
+            raise
+        return carrier
+
+
+async def _polled(carrier: PollCarrier, posts: HttpPosts) -> None:
+    """Poll to the end; why it came is told by `ready` and by the tunnel."""
+    try:
+        with contextlib.suppress(AttachRefused, HandshakeInvalid, OSError):
+            await carrier.run()
+    finally:
+        posts.close()
