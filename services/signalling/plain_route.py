@@ -23,10 +23,14 @@ class _Parameters:
 
     headers: Sequence[tuple[bytes, str]]
     body: tuple[str, type[BaseModel]] | None
+    unasked: Mapping[str, object]
+    """What the parameters of the query are without one."""
 
     def read(self, scope: Scope, content: bytes) -> dict[str, object]:
         """Return the values; raises ValueError where something is not as it should be."""
-        values: dict[str, object] = dict(scope["path_params"])
+        if self.unasked and scope["query_string"]:
+            raise ValueError("a query")
+        values: dict[str, object] = {**self.unasked, **scope["path_params"]}
         given = dict(reversed(scope["headers"]))  # of several the first one
         for header, name in self.headers:
             value = given.get(header)
@@ -41,7 +45,8 @@ class _Parameters:
 
 class PlainRoute(APIRoute):
     """Serves by itself what takes texts of the path, optional texts of headers and at most one
-    body. Other endpoints, and requests that are not as they should be, are left to FastAPI.
+    body. Other endpoints, requests with a query, where the endpoint takes one, and requests that
+    are not as they should be are left to FastAPI.
 
     An endpoint returns the documented model, or a Response.
     """
@@ -66,15 +71,17 @@ class PlainRoute(APIRoute):
     @cached_property
     def _parameters(self) -> _Parameters | None:
         takes = self.dependant
-        if takes.query_params or takes.request_param_name:
+        queries = takes.query_params
+        if takes.request_param_name or any(each.field_info.is_required() for each in queries):
             return None
+        unasked = {each.name: each.get_default() for each in queries}
         headers = [(each.alias.lower().encode(), each.name) for each in takes.header_params]
         for each in takes.body_params:
             model = each.field_info.annotation
             if not (isinstance(model, type) and issubclass(model, BaseModel)):
                 return None
-            return _Parameters(headers, (each.name, model))
-        return _Parameters(headers, None)
+            return _Parameters(headers, (each.name, model), unasked)
+        return _Parameters(headers, None, unasked)
 
 
 def answered(

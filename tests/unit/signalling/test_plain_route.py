@@ -6,7 +6,7 @@ from typing import Annotated
 
 import httpx2
 import pytest
-from fastapi import APIRouter, FastAPI, Header
+from fastapi import APIRouter, FastAPI, Header, Query
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
@@ -41,8 +41,8 @@ def application(route_class: type[APIRoute]) -> FastAPI:
         return Granted(name=name, text=wish.text, number=wish.number, key=key)
 
     @router.delete("/wishes/{name}")
-    async def drop(name: str) -> Granted:
-        return Granted(name=name, text="", number=0, key=None)
+    async def drop(name: str, number: Annotated[int, Query()] = 7, why: str = "") -> Granted:
+        return Granted(name=name, text=why, number=number, key=None)
 
     @router.get("/wishes/{name}")
     async def find(name: str, number: int) -> Granted:
@@ -108,6 +108,10 @@ async def test_so_are_headers(headers: list[tuple[str, str]]) -> None:
     ("method", "path"),
     [
         ("DELETE", "/wishes/a%20b"),
+        ("DELETE", "/wishes/a?number=3&why=so%20"),
+        ("DELETE", "/wishes/a?why="),
+        ("DELETE", "/wishes/a?number=three"),
+        ("DELETE", "/wishes/a?"),
         ("GET", "/wishes/a?number=3"),
         ("GET", "/wishes/a"),
         ("PUT", "/wishes/a"),
