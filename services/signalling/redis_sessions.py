@@ -3,18 +3,23 @@
 `fairlead:session:<id>` is a hash of version and record, with a time to live; sets index the
 sessions that are not closed by gateway and by launch. One sorted set more, by tenant, is written
 only when a session begins or ends, and therefore has no time to live. A write is one Lua script, so
-that version, record, indexes and the notice to the other replicas go together.
+that version, record, indexes and the notice to the other replicas go together. What is to be
+written while Redis writes goes into the next script, all of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
 from redis.asyncio import Redis
 
+from chassis.errors import Unavailable
 from chassis.redis_client import redis_errors
 from signalling.gateway import Gateway
 from signalling.launch_errors import LaunchNotHeld
@@ -29,36 +34,45 @@ CHANGES = "fairlead:session:changes"
 _READ_SECONDS = 10.0
 _GATEWAYS = "fairlead:gateways"
 _LAUNCH_HAS_ENDED = 2
+_MOST_WRITES = 64
+"""How many records one script writes at most: nobody else is served for a few milliseconds."""
 
-# Answers 1 when it wrote, 2 for the first record of a session whose launch has ended. A retried
-# write whose first answer was lost finds its own record and answers 1 as well.
+# For each record answers 1 when it wrote, 2 for the first one of a session whose launch has ended.
+# A retried write whose first answer was lost finds its own record and answers 1 as well.
 _SAVE = """
-local stored = redis.call('HMGET', KEYS[1], 'version', 'record')
-if stored[1] then
-  if stored[1] == ARGV[1] and stored[2] == ARGV[2] then return 1 end
-  if tonumber(stored[1]) ~= tonumber(ARGV[1]) - 1 then return 0 end
-elseif ARGV[1] == '1' then
-  if redis.call('EXISTS', KEYS[5]) == 1 then return 2 end
-elseif ARGV[5] ~= '1' then
-  return 0
-end
-redis.call('HSET', KEYS[1], 'version', ARGV[1], 'record', ARGV[2])
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-for i = 2, 3 do
-  if ARGV[6] == '1' then
-    redis.call('SREM', KEYS[i], ARGV[4])
-  else
-    redis.call('SADD', KEYS[i], ARGV[4])
-    redis.call('PEXPIRE', KEYS[i], math.max(tonumber(ARGV[3]), redis.call('PTTL', KEYS[i])))
+local function save(keys, version, record, ttl, name, gateway, restore, closed)
+  local stored = redis.call('HMGET', keys[1], 'version', 'record')
+  if stored[1] then
+    if stored[1] == version and stored[2] == record then return 1 end
+    if tonumber(stored[1]) ~= tonumber(version) - 1 then return 0 end
+  elseif version == '1' then
+    if redis.call('EXISTS', keys[5]) == 1 then return 2 end
+  elseif restore ~= '1' then
+    return 0
   end
+  redis.call('HSET', keys[1], 'version', version, 'record', record)
+  redis.call('PEXPIRE', keys[1], ttl)
+  for i = 2, 3 do
+    if closed == '1' then
+      redis.call('SREM', keys[i], name)
+    else
+      redis.call('SADD', keys[i], name)
+      redis.call('PEXPIRE', keys[i], math.max(tonumber(ttl), redis.call('PTTL', keys[i])))
+    end
+  end
+  if closed == '1' then
+    redis.call('ZREM', keys[4], name)
+  elseif not stored[1] then
+    redis.call('ZADD', keys[4], 0, name)
+  end
+  redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. name .. ' ' .. gateway)
+  return 1
 end
-if ARGV[6] == '1' then
-  redis.call('ZREM', KEYS[4], ARGV[4])
-elseif not stored[1] then
-  redis.call('ZADD', KEYS[4], 0, ARGV[4])
+local answers = {}
+for i = 1, #KEYS / 5 do
+  answers[i] = save({unpack(KEYS, 5 * i - 4, 5 * i)}, unpack(ARGV, 7 * i - 4, 7 * i + 2))
 end
-redis.call('PUBLISH', ARGV[7], ARGV[8])
-return 1
+return answers
 """
 
 # KEYS[1] is the index of a tenant. What has expired without a word leaves it.
@@ -69,6 +83,15 @@ end
 """
 
 
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A record to be written: what the script needs of it, and who waits for the answer."""
+
+    keys: Sequence[str]
+    args: Sequence[str]
+    answer: asyncio.Future[int]
+
+
 class RedisSessions:
     """The store of session records; `origin` names this replica in what it tells the others."""
 
@@ -77,6 +100,8 @@ class RedisSessions:
         self._origin = origin
         self._save = redis.register_script(_SAVE)
         self._forget = redis.register_script(_FORGET)
+        self._waiting: deque[_Write] = deque()  # one for each caller: no more than are served
+        self._writing: asyncio.Task[None] | None = None
 
     async def get(self, session_id: str) -> Session | None:
         """Return the record, or None when there is none (any more)."""
@@ -99,32 +124,64 @@ class RedisSessions:
 
     async def save(self, session: Session, *, ttl_seconds: float, restore: bool = False) -> bool:
         """Write a record if the stored one is its predecessor, and say whether that was so."""
-        with redis_errors():
-            written = await cast(
-                "Awaitable[int]",
-                self._save(
-                    keys=(
-                        _session_key(session.session_id),
-                        _gateway_sessions_key(session.gateway_id),
-                        _launch_sessions_key(session.launch_id),
-                        _tenant_sessions_key(session.tenant),
-                        _launch_ended_key(session.launch_id),
-                    ),
-                    args=(
-                        str(session.version),
-                        session_text(session),
-                        str(max(1, int(ttl_seconds * 1000))),
-                        session.session_id,
-                        "1" if restore else "0",
-                        "1" if session.is_closed else "0",
-                        CHANGES,
-                        f"{self._origin} {session.session_id} {session.gateway_id}",
-                    ),
-                ),
-            )
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        keys = (
+            _session_key(session.session_id),
+            _gateway_sessions_key(session.gateway_id),
+            _launch_sessions_key(session.launch_id),
+            _tenant_sessions_key(session.tenant),
+            _launch_ended_key(session.launch_id),
+        )
+        args = (
+            str(session.version),
+            session_text(session),
+            str(max(1, int(ttl_seconds * 1000))),
+            session.session_id,
+            session.gateway_id,
+            "1" if restore else "0",
+            "1" if session.is_closed else "0",
+        )
+        self._waiting.append(_Write(keys, args, answer))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        written = await answer
         if written == _LAUNCH_HAS_ENDED:
             raise LaunchNotHeld(session.launch_id)
         return written == 1
+
+    async def _write(self) -> None:
+        """Write until nothing waits; the record of a caller who has left is written as well."""
+        while self._waiting:
+            count = min(len(self._waiting), _MOST_WRITES)
+            await self._write_together([self._waiting.popleft() for _ in range(count)])
+        self._writing = None
+
+    async def _write_together(self, writes: Sequence[_Write]) -> None:
+        try:
+            with redis_errors():
+                answers = await cast(
+                    "Awaitable[list[int]]",
+                    self._save(
+                        keys=[key for write in writes for key in write.keys],
+                        args=[
+                            CHANGES,
+                            self._origin,
+                            *(arg for each in writes for arg in each.args),
+                        ],
+                    ),
+                )
+        except Exception as error:
+            # Who came meanwhile has waited for the same Redis, and is not kept for another try.
+            others = tuple(self._waiting) if isinstance(error, Unavailable) else ()
+            if others:
+                self._waiting.clear()
+            for write in (*writes, *others):
+                if not write.answer.done():
+                    write.answer.set_exception(error)
+            return
+        for write, answer in zip(writes, answers, strict=True):
+            if not write.answer.done():
+                write.answer.set_result(answer)
 
     async def end_launch(self, launch_id: str, *, remembered_seconds: float) -> None:
         """Let nobody open another session of a launch from now on."""
