@@ -29,7 +29,9 @@ from signalling.session_records import session_of, session_text
 from signalling.tunnel import TunnelTerms
 
 CHANGES = "fairlead:session:changes"
-"""The channel on which each change is told, as `origin session gateway`."""
+"""The channel on which changes are told, as `origin session gateway`, with a session and a gateway
+more for each further change of the same script.
+"""
 
 _READ_SECONDS = 10.0
 _GATEWAYS = "fairlead:gateways"
@@ -40,6 +42,7 @@ _MOST_WRITES = 64
 # For each record answers 1 when it wrote, 2 for the first one of a session whose launch has ended.
 # A retried write whose first answer was lost finds its own record and answers 1 as well.
 _SAVE = """
+local told = ''
 local function save(keys, version, record, ttl, name, gateway, restore, closed)
   local stored = redis.call('HMGET', keys[1], 'version', 'record')
   if stored[1] then
@@ -65,13 +68,14 @@ local function save(keys, version, record, ttl, name, gateway, restore, closed)
   elseif not stored[1] then
     redis.call('ZADD', keys[4], 0, name)
   end
-  redis.call('PUBLISH', ARGV[1], ARGV[2] .. ' ' .. name .. ' ' .. gateway)
+  told = told .. ' ' .. name .. ' ' .. gateway
   return 1
 end
 local answers = {}
 for i = 1, #KEYS / 5 do
   answers[i] = save({unpack(KEYS, 5 * i - 4, 5 * i)}, unpack(ARGV, 7 * i - 4, 7 * i + 2))
 end
+if told ~= '' then redis.call('PUBLISH', ARGV[1], ARGV[2] .. told) end
 return answers
 """
 
@@ -235,13 +239,13 @@ class RedisSessions:
                 await channel.subscribe(CHANGES)
                 while True:
                     message = await channel.get_message(timeout=_READ_SECONDS)
-                    batch = []
+                    batch: list[Notice] = []
                     while message is not None:
                         if message["type"] == "subscribe":
                             yield None
                         elif not message["data"].startswith(self._origin):
-                            _, session_id, gateway_id = message["data"].split(" ")
-                            batch.append(Notice(session_id, gateway_id))
+                            told = message["data"].split(" ")[1:]
+                            batch.extend(map(Notice, told[::2], told[1::2]))
                         message = await channel.get_message(timeout=0)
                     if batch:
                         yield batch

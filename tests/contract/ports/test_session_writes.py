@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from signalling.close_reason import CloseReason
 from signalling.launch_errors import LaunchNotHeld
 from signalling.redis_sessions import RedisSessions
 from signalling.session import Session
+from signalling.session_ports import Notice
 from tests.fakes.clock import START
 from tests.redis_fixture import RedisServer
 
@@ -91,6 +93,19 @@ async def test_more_than_one_script_takes_are_written_in_several(redis: Redis) -
     ends = [each.closed(CloseReason.REQUESTED) for each in many]
     assert all(await asyncio.gather(*(store.save(each, ttl_seconds=60) for each in ends)))
     assert list(await store.of_gateway(opened().gateway_id)) == []
+
+
+async def test_replicas_are_told_of_each_change_of_a_script(redis: Redis) -> None:
+    store = RedisSessions(redis=redis, origin=ORIGIN)
+    elsewhere = RedisSessions(redis=redis, origin="rep_" + "b" * 26)
+    many = [opened(number) for number in range(3)]
+    await store.save(many[1], ttl_seconds=60)
+    async with aclosing(elsewhere.changes()) as changes:
+        assert await anext(changes) is None
+        again = (*many, replace(many[0], tenant="x"))
+        await asyncio.gather(*(store.save(each, ttl_seconds=60) for each in again))
+        told = [Notice(each.session_id, each.gateway_id) for each in (many[0], many[2])]
+        assert await anext(changes) == told
 
 
 async def test_all_who_wait_are_told_that_redis_is_away(
