@@ -100,7 +100,7 @@ pub struct Events {
 
 struct Inside {
     queue: Vec<(u32, Event)>,
-    signal: Option<OwnedFd>,
+    signal: Option<Arc<OwnedFd>>,
 }
 
 impl Events {
@@ -117,14 +117,17 @@ impl Events {
         Ok(Events {
             inside: Mutex::new(Inside {
                 queue: Vec::new(),
-                signal: Some(signal),
+                signal: Some(Arc::new(signal)),
             }),
         })
     }
 
     /// Return the descriptor that a loop waits on, or -1 once it is freed.
     pub fn descriptor(&self) -> i32 {
-        self.inside().signal.as_ref().map_or(-1, AsRawFd::as_raw_fd)
+        self.inside()
+            .signal
+            .as_ref()
+            .map_or(-1, |signal| signal.as_raw_fd())
     }
 
     /// Free the descriptor; what is queued can still be taken.
@@ -137,19 +140,24 @@ impl Events {
         if events.is_empty() {
             return;
         }
-        let mut inside = self.inside();
-        let was_empty = inside.queue.is_empty();
-        inside
-            .queue
-            .extend(events.drain(..).map(|event| (connection, event)));
-        if was_empty && let Some(signal) = &inside.signal {
+        let signal = {
+            let mut inside = self.inside();
+            let was_empty = inside.queue.is_empty();
+            inside
+                .queue
+                .extend(events.drain(..).map(|event| (connection, event)));
+            inside.signal.clone().filter(|_| was_empty)
+        };
+        // Whom this wakes takes the queue at once: it does not find it locked.
+        if let Some(signal) = signal {
             let one = 1u64;
             // SAFETY: eight bytes of a live value, as eventfd(2) asks.
             unsafe { libc::write(signal.as_raw_fd(), (&raw const one).cast(), 8) };
         }
     }
 
-    /// Take all events, oldest first; the descriptor is not readable afterwards.
+    /// Take all events, oldest first; the descriptor is not readable afterwards, but for those that
+    /// are just being pushed.
     pub fn take(&self) -> Vec<(u32, Event)> {
         let mut inside = self.inside();
         if let Some(signal) = &inside.signal {
