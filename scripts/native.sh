@@ -26,9 +26,13 @@ check)
     nice cargo clippy -q --locked --all-targets -- -D warnings
     # With the build's profile: its dependencies are compiled once.
     nice cargo test -q --locked --release --no-default-features
-    cd turn
-    cargo fmt --check
-    nice cargo clippy -q --locked --all-targets -- -D warnings
-    nice cargo test -q --locked --release
+    for crate in turn tunnel; do
+        (
+            cd $crate
+            cargo fmt --check
+            nice cargo clippy -q --locked --all-targets -- -D warnings
+            nice cargo test -q --locked --release
+        )
+    done
     ;;
 esac

@@ -1,0 +1,56 @@
+//! What is lost with a carrier and told again.
+
+use std::time::{Duration, Instant};
+
+use fairlead_tunnel::{Event, Limits, Side, Tunnel};
+
+fn sent(tunnel: &mut Tunnel, carrier: u32, now: Instant) -> Option<Vec<u8>> {
+    let mut batch = Vec::new();
+    let was_any = tunnel.take_batch(carrier, 4096, now, &mut batch);
+    was_any.then_some(batch)
+}
+
+/// Return both ends with a channel that is accepted, and nothing to say for either.
+fn pair(now: Instant) -> (Tunnel, Tunnel) {
+    let mut client = Tunnel::new(Side::Client, Limits::default());
+    let mut gateway = Tunnel::new(Side::Gateway, Limits::default());
+    client.open("tcp:1", None).unwrap();
+    gateway.receive(&sent(&mut client, 1, now).unwrap(), now);
+    gateway.accept(1);
+    client.receive(&sent(&mut gateway, 1, now).unwrap(), now);
+    let later = now + Duration::from_millis(25);
+    gateway.receive(&sent(&mut client, 1, later).unwrap(), later);
+    assert_eq!(sent(&mut gateway, 1, later), None);
+    (client, gateway)
+}
+
+#[test]
+fn an_acknowledgement_that_was_lost_with_its_carrier_is_said_again() {
+    let mut now = Instant::now();
+    let (mut client, mut gateway) = pair(now);
+    now += Duration::from_secs(1);
+    client.write(1, b"hello".as_slice().into());
+    gateway.receive(&sent(&mut client, 2, now).unwrap(), now);
+    now += Duration::from_millis(25);
+    let lost = sent(&mut gateway, 1, now);
+    assert!(lost.is_some());
+    assert_eq!(sent(&mut gateway, 2, now), None);
+    gateway.carrier_lost(1);
+    let again = sent(&mut gateway, 2, now).unwrap();
+    assert_eq!(again[16..], lost.unwrap()[16..]);
+}
+
+#[test]
+fn a_client_that_names_its_carriers_gets_at_once_what_others_had_under_way() {
+    let now = Instant::now() + Duration::from_secs(1);
+    let (mut client, mut gateway) = pair(now);
+    gateway.write(1, b"hello".as_slice().into());
+    assert!(sent(&mut gateway, 1, now).is_some());
+    let mut hello = Vec::new();
+    assert!(client.first_batch(2, 4096, now, &[(2, 2)], &mut hello));
+    let events = gateway.receive(&hello, now);
+    assert_eq!(events, [Event::Named(vec![(2, 2)])]);
+    let batch = sent(&mut gateway, 2, now).unwrap();
+    let events = client.receive(&batch, now);
+    assert_eq!(events, [Event::Received(1, b"hello".as_slice().into())]);
+}
