@@ -4,7 +4,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 if ! cargo --version >/dev/null 2>&1; then
-    echo "native: cargo was not found; without it aiortc carries the WebRTC channels." >&2
+    echo "native: cargo was not found; without it aiortc carries the WebRTC channels, and asyncio the tunnels." >&2
     echo "  Install Rust 1.89 or newer with cargo, and cmake or a C compiler: apt-get install rustc cargo, or rustup." >&2
     exit 1
 fi

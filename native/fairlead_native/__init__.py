@@ -1,4 +1,4 @@
-"""WebRTC data channels for asyncio: connections on a thread of their own, without the GIL."""
+"""WebRTC data channels and tunnels for asyncio, on threads of their own, without the GIL."""
 
 from fairlead_native._core import ConnectionOver, DescriptionInvalid, NegotiationRefused
 from fairlead_native.channel import Channel, Message
@@ -10,6 +10,7 @@ from fairlead_native.connection import (
     TurnServer,
 )
 from fairlead_native.engine import Engine
+from fairlead_native.pump import Pump, PumpedTunnel, TunnelUser
 
 __all__ = [
     "Channel",
@@ -19,8 +20,11 @@ __all__ = [
     "Engine",
     "Message",
     "NegotiationRefused",
+    "Pump",
+    "PumpedTunnel",
     "Reason",
     "State",
     "StunServer",
+    "TunnelUser",
     "TurnServer",
 ]

@@ -94,16 +94,16 @@ impl Reason {
 }
 
 /// The queue; `push` is for the I/O thread, `take` for Python's.
-pub struct Events {
-    inside: Mutex<Inside>,
+pub struct Events<E = Event> {
+    inside: Mutex<Inside<E>>,
 }
 
-struct Inside {
-    queue: Vec<(u32, Event)>,
+struct Inside<E> {
+    queue: Vec<(u32, E)>,
     signal: Option<Arc<OwnedFd>>,
 }
 
-impl Events {
+impl<E> Events<E> {
     /// Make the queue and its eventfd.
     pub fn new() -> io::Result<Self> {
         // SAFETY: eventfd(2) takes no pointers, and its result is checked before it is owned.
@@ -136,7 +136,7 @@ impl Events {
     }
 
     /// Add what a connection has said, in order, and wake the reader if the queue was empty.
-    pub fn push(&self, connection: u32, events: &mut Vec<Event>) {
+    pub fn push(&self, connection: u32, events: &mut Vec<E>) {
         if events.is_empty() {
             return;
         }
@@ -158,7 +158,7 @@ impl Events {
 
     /// Take all events, oldest first; the descriptor is not readable afterwards, but for those that
     /// are just being pushed.
-    pub fn take(&self) -> Vec<(u32, Event)> {
+    pub fn take(&self) -> Vec<(u32, E)> {
         let mut inside = self.inside();
         if let Some(signal) = &inside.signal {
             let mut count = 0u64;
@@ -168,7 +168,7 @@ impl Events {
         std::mem::take(&mut inside.queue)
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
+    fn inside(&self) -> MutexGuard<'_, Inside<E>> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

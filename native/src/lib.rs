@@ -1,7 +1,7 @@
-//! WebRTC data channels for Python, on a thread of their own: see README.md.
+//! WebRTC data channels and tunnels for Python, on threads of their own: see README.md.
 
 // Without Python nobody but the tests calls.
-#![cfg_attr(not(feature = "python"), allow(dead_code))]
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
 
 mod channels;
 mod connection;
@@ -10,6 +10,9 @@ mod engine;
 mod events;
 mod gathering;
 mod negotiation;
+mod pump;
+#[cfg(feature = "python")]
+mod pump_python;
 #[cfg(feature = "python")]
 mod python;
 mod servers;

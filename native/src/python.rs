@@ -17,6 +17,7 @@ use crate::connection::Connection;
 use crate::engine::{Command, Engine, Outside};
 use crate::events::{Event, note_read};
 use crate::negotiation::Refused;
+use crate::pump_python::{PumpCore, TunnelCounts};
 use crate::servers::Servers;
 
 create_exception!(fairlead_native, DescriptionInvalid, PyValueError);
@@ -299,5 +300,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("NegotiationRefused", py.get_type::<NegotiationRefused>())?;
     module.add("ConnectionOver", py.get_type::<ConnectionOver>())?;
     module.add_class::<Core>()?;
+    module.add_class::<PumpCore>()?;
+    module.add_class::<TunnelCounts>()?;
     module.add_class::<Door>()
 }

@@ -53,6 +53,13 @@ class ReceiveBuffer:
             self._bytes = memoryview(bytearray(_SMALL))
         self._start = self._end = 0
 
+    def drain(self) -> bytes:
+        """Return what was read and not taken, and keep nothing."""
+        content = bytes(self.content)
+        self._bytes = memoryview(bytearray(_SMALL))
+        self._start = self._end = 0
+        return content
+
     def _move_to(self, place: memoryview) -> None:
         left = self.content
         place[: len(left)] = left

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from fairlead_tunnel.handshake import MAX_HELLO_BYTES, AttachRefused, HandshakeInvalid, Keys
@@ -17,6 +21,16 @@ from fairlead_tunnel.records import (
     Sealer,
 )
 from fairlead_tunnel.silence import notice_silence
+
+
+@dataclass(frozen=True, slots=True)
+class GivenStream:
+    """A connection with the keys of its handshake, and what came behind that."""
+
+    connection: socket.socket
+    keys: Keys
+    received: bytes
+
 
 _LARGEST_RECORD: Final = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES
 _MOST_UNSENT: Final = 512 * 1024
@@ -67,6 +81,9 @@ class RecordStream(asyncio.BufferedProtocol):
         self._is_full = False
         self._is_closing = False
         self._fault: Exception | None = None
+        self._keys: Keys | None = None
+        self._is_given = False
+        self._drop: Callable[[], None] | None = None
 
     @property
     def can_send(self) -> bool:
@@ -76,7 +93,7 @@ class RecordStream(asyncio.BufferedProtocol):
     @property
     def is_connected(self) -> bool:
         """Say whether the connection was made and has not ended."""
-        return self._transport is not None
+        return self._transport is not None or self._drop is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; asyncio calls this, and has set TCP_NODELAY."""
@@ -98,14 +115,43 @@ class RecordStream(asyncio.BufferedProtocol):
             return
         self._transport.write(self._sealer.seal_in_order(b"".join(batch.pieces)))
 
+    def give(self, drop: Callable[[], None]) -> GivenStream | None:
+        """Give the connection away, from `opened` of its user: nothing is read or written here.
+
+        Who has it calls `given_ended` when it has ended; `drop` asks for that. None when a part of
+        the handshake has not left: the connection ends.
+        """
+        transport, keys = self._transport, self._keys
+        plug = transport.get_extra_info("socket") if transport is not None else None
+        if transport is None or keys is None or plug is None or transport.get_write_buffer_size():
+            self.abort()
+            return None
+        given = GivenStream(socket.socket(fileno=os.dup(plug.fileno())), keys, self._buffer.drain())
+        self._is_given = True
+        self._drop = drop
+        self._sealer = self._opener = None
+        transport.abort()
+        return given
+
+    def given_ended(self, error: Exception) -> None:
+        """Note that a connection that was given away has ended."""
+        self._drop = None
+        self._user.lost(error)
+
     def close(self) -> None:
         """End the connection after what was sent."""
+        if self._drop is not None:
+            self._drop()
+            return
         self._is_closing = True
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """End the connection at once, and drop what was not sent."""
+        if self._drop is not None:
+            self._drop()
+            return
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -136,6 +182,7 @@ class RecordStream(asyncio.BufferedProtocol):
             return False
         keys, size = found
         self._buffer.take(size)
+        self._keys = keys
         self._sealer = Sealer(suite=keys.suite, key=keys.send)
         self._opener = Opener(suite=keys.suite, key=keys.receive)
         self._user.opened()
@@ -168,6 +215,8 @@ class RecordStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that it has ended; asyncio calls this."""
         self._transport = None
+        if self._is_given:
+            return
         self._sealer = self._opener = None
         self._is_closing = True
         self._user.lost(self._fault or exc)

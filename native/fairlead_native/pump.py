@@ -1,0 +1,220 @@
+"""The asyncio face of the thread that pumps tunnels: its eventfd wakes the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Protocol
+
+from fairlead_native._core import PumpCore
+
+if TYPE_CHECKING:
+    from fairlead_native._core import TunnelCounts
+
+
+class TunnelUser(Protocol):
+    """Who is told what happens to a tunnel, on the loop; none of these may raise."""
+
+    def wanted(self, channel: int, target: str) -> None:
+        """Connect a target: `dial`, `connect` or `refuse`; gateway only."""
+        ...
+
+    def accepted(self, channel: int) -> None:
+        """Note that the target of a channel of `open` is connected; client only."""
+        ...
+
+    def dial_failed(self, channel: int, error: int) -> None:
+        """Dial another address or `refuse`; `error` is an errno."""
+        ...
+
+    def ended(self, channel: int, reason: str, message: str) -> None:
+        """Note that a channel has ended.
+
+        The reason is empty when both directions finished, which is not told of channels that came
+        from a listener.
+        """
+        ...
+
+    def carrier_lost(self, number: int, message: str) -> None:
+        """Note that a carrier has ended; once for each that was attached."""
+        ...
+
+    def over(self, reason: str, message: str) -> None:
+        """Note that the tunnel has ended, after all its channels and before its carriers."""
+        ...
+
+    def gone(self) -> None:
+        """Note that its carriers have ended too; nothing follows."""
+        ...
+
+
+class Pump:
+    """A thread and its tunnels; made and used in one running loop."""
+
+    def __init__(self) -> None:
+        self._core = PumpCore()
+        self._loop = asyncio.get_running_loop()
+        self._teller = _Teller(loop=self._loop)
+        self._descriptor = self._core.fileno()
+        self._loop.add_reader(self._descriptor, self._dispatch)
+        self._is_closed = False
+
+    def tunnel(self, *, is_client: bool, user: TunnelUser) -> PumpedTunnel:
+        """Make one side of a tunnel, without carriers."""
+        counts = self._core.tunnel(is_client)
+        self._teller.users[counts.id] = user
+        return PumpedTunnel(core=self._core, counts=counts)
+
+    def close(self) -> None:
+        """Drop all connections and end the thread; again changes nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._loop.remove_reader(self._descriptor)
+        self._core.stop()
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        self._core.dispatch(self._teller)
+
+
+class PumpedTunnel:
+    """One side of a tunnel; sockets that are given to it belong to it, whatever comes of it."""
+
+    def __init__(self, *, core: PumpCore, counts: TunnelCounts) -> None:
+        self._core = core
+        self._counts = counts
+        self._listeners = 0
+
+    @property
+    def number(self) -> int:
+        """Its number in the pump."""
+        return self._counts.id
+
+    @property
+    def channels(self) -> int:
+        """How many channels have not ended."""
+        return self._counts.channels
+
+    @property
+    def bytes_read(self) -> int:
+        """How many bytes were read from the connections of its channels."""
+        return self._counts.read
+
+    @property
+    def bytes_written(self) -> int:
+        """How many bytes were written to the connections of its channels."""
+        return self._counts.written
+
+    # Carriers
+
+    def take(self, batch: bytes) -> None:
+        """Take a batch that came with a handshake."""
+        self._core.take(self.number, batch)
+
+    def first_batch(self, carrier: int, most: int) -> bytes:
+        """Return what goes with a carrier's handshake, 4096 to `most` bytes or fewer."""
+        return self._core.first_batch(self.number, carrier, most)
+
+    def attach(
+        self,
+        carrier: int,
+        connection: socket.socket,
+        *,
+        suite: int,
+        send: bytes,
+        receive: bytes,
+        received: bytes = b"",
+    ) -> None:
+        """Use a connection as a carrier, with the keys of its handshake and what came behind it."""
+        descriptor = connection.detach()
+        self._core.attach(self.number, carrier, descriptor, suite, send, receive, received)
+
+    def detach(self, carrier: int) -> None:
+        """Drop a carrier, also one whose handshake has failed."""
+        self._core.detach(self.number, carrier)
+
+    # Channels
+
+    def listen(self, listener: socket.socket, target: str) -> int:
+        """Lead the connections of a listening socket to a target; returns the listener's number."""
+        self._listeners += 1
+        self._core.listen(self.number, self._listeners, listener.detach(), target)
+        return self._listeners
+
+    def stop_listening(self, listener: int) -> None:
+        """Accept no more; when this returns the address is free."""
+        self._core.stop_listening(self.number, listener)
+
+    def open(self, target: str, *, hold_seconds: float = 0.0) -> int | None:
+        """Open a channel and return its number; None: there are too many, or the tunnel is over.
+
+        Its OPEN waits for its first bytes for at most `hold_seconds`.
+        """
+        return self._core.open(self.number, target, hold_seconds)
+
+    def connect(self, channel: int, connection: socket.socket) -> None:
+        """Lead a channel to a connection, which accepts it at a gateway."""
+        self._core.connect(self.number, channel, connection.detach())
+
+    def dial(self, channel: int, host: str, port: int) -> None:
+        """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""
+        self._core.dial(self.number, channel, host, port)
+
+    def refuse(self, channel: int, reason: str, message: str) -> None:
+        """Give a channel up, and drop its connection."""
+        self._core.refuse(self.number, channel, reason, message)
+
+    def close(self, reason: str, message: str) -> None:
+        """End the tunnel, its connections and its carriers, after telling the peer; once."""
+        self._core.close(self.number, reason, message)
+
+
+class _Teller:
+    """Passes on what happened."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.users: dict[int, TunnelUser] = {}
+
+    def wanted(self, tunnel: int, channel: int, target: str, /) -> None:
+        """Pass on that a channel is wanted."""
+        if user := self.users.get(tunnel):
+            user.wanted(channel, target)
+
+    def accepted(self, tunnel: int, channel: int, /) -> None:
+        """Pass on that a channel is accepted."""
+        if user := self.users.get(tunnel):
+            user.accepted(channel)
+
+    def dial_failed(self, tunnel: int, channel: int, error: int, /) -> None:
+        """Pass on that an address was not reached."""
+        if user := self.users.get(tunnel):
+            user.dial_failed(channel, error)
+
+    def ended(self, tunnel: int, channel: int, reason: str, message: str, /) -> None:
+        """Pass on the end of a channel."""
+        if user := self.users.get(tunnel):
+            user.ended(channel, reason, message)
+
+    def carrier_lost(self, tunnel: int, carrier: int, message: str, /) -> None:
+        """Pass on the end of a carrier."""
+        if user := self.users.get(tunnel):
+            user.carrier_lost(carrier, message)
+
+    def over(self, tunnel: int, reason: str, message: str, /) -> None:
+        """Pass on the end of a tunnel."""
+        if user := self.users.get(tunnel):
+            user.over(reason, message)
+
+    def gone(self, tunnel: int, /) -> None:
+        """Pass on that nothing is left of a tunnel."""
+        if user := self.users.pop(tunnel, None):
+            user.gone()
+
+    def failed(self, error: BaseException, /) -> None:
+        """Report what a callback raised, as the loop does for its own callbacks."""
+        if not isinstance(error, Exception):
+            raise error
+        message = "a callback of fairlead_native raised"
+        self._loop.call_exception_handler({"message": message, "exception": error})

@@ -1,0 +1,243 @@
+//! The thread that pumps tunnels between their carriers and the connections at the ends of their
+//! channels, and never holds the interpreter's lock.
+
+mod buffers;
+mod carrier;
+mod lane;
+mod listener;
+mod port;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events as Polled, Interest, Poll, Registry, Token, Waker};
+use socket2::Socket;
+
+use crate::events::Events;
+use buffers::Buffers;
+pub use carrier::Keys;
+pub use lane::{Counts, Happening, Lane};
+
+const WAKER: Token = Token(0);
+
+/// A step of another thread, which is taken between two turns.
+pub type Step = Box<dyn FnOnce(&mut Pump) + Send>;
+
+/// Which socket of a tunnel a token of the poll stands for, by carrier, channel or listener.
+#[derive(Clone, Copy)]
+pub enum Role {
+    Carrier(u32),
+    Port(u32),
+    Listener(u32),
+}
+
+/// What a lane needs of the thread that drives it.
+pub struct Surroundings {
+    registry: Registry,
+    next: usize,
+    owners: HashMap<usize, (u32, Role)>,
+    buffers: Buffers,
+}
+
+impl Surroundings {
+    /// Watch a socket, which is not blocking from now on.
+    fn watch(&mut self, socket: &Socket, lane: u32, role: Role) -> io::Result<Token> {
+        socket.set_nonblocking(true)?;
+        let token = Token(self.next + 1);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry
+            .register(&mut SourceFd(&socket.as_raw_fd()), token, interest)?;
+        self.next += 1;
+        self.owners.insert(self.next, (lane, role));
+        Ok(token)
+    }
+
+    /// Watch a socket no more, which another process or the interpreter may still hold.
+    fn forget(&mut self, socket: &Socket, token: Token) {
+        self.owners.remove(&token.0);
+        // It was registered: what fails here is a descriptor that is gone anyhow.
+        let _ = self.registry.deregister(&mut SourceFd(&socket.as_raw_fd()));
+    }
+}
+
+/// The thread, as others see it.
+pub struct PumpThread {
+    pub events: Arc<Events<Happening>>,
+    steps: Sender<Step>,
+    waker: Option<Waker>,
+    is_awake: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PumpThread {
+    /// Start it.
+    pub fn start() -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
+        let registry = poll.registry().try_clone()?;
+        let (sender, steps) = channel();
+        let is_awake = Arc::new(AtomicBool::new(false));
+        let events = Arc::new(Events::new()?);
+        let pump = Pump {
+            poll,
+            steps,
+            is_awake: is_awake.clone(),
+            events: events.clone(),
+            lanes: HashMap::new(),
+            around: Surroundings {
+                registry,
+                next: 0,
+                owners: HashMap::new(),
+                buffers: Buffers::default(),
+            },
+            deadlines: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            is_stopped: false,
+        };
+        let thread = std::thread::Builder::new()
+            .name("fairlead-pump".into())
+            .spawn(move || pump.run())?;
+        Ok(PumpThread {
+            events,
+            steps: sender,
+            waker: Some(waker),
+            is_awake,
+            thread: Some(thread),
+        })
+    }
+
+    /// Have a step taken; nothing happens once the thread has ended.
+    pub fn send(&self, step: Step) {
+        if self.steps.send(step).is_ok()
+            && !self.is_awake.swap(true, Ordering::AcqRel)
+            && let Some(waker) = &self.waker
+        {
+            // It fails only for want of a count, and then the thread is awake anyhow.
+            let _ = waker.wake();
+        }
+    }
+
+    /// Drop all connections and carriers, and wait until the thread has ended; again changes
+    /// nothing.
+    pub fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.send(Box::new(|pump| pump.is_stopped = true));
+            let _ = thread.join();
+            self.waker = None;
+            self.events.close();
+        }
+    }
+}
+
+/// What the thread has.
+pub struct Pump {
+    poll: Poll,
+    steps: Receiver<Step>,
+    is_awake: Arc<AtomicBool>,
+    events: Arc<Events<Happening>>,
+    lanes: HashMap<u32, Lane>,
+    around: Surroundings,
+    deadlines: BTreeSet<(Instant, u32)>,
+    /// Lanes that have something to do now.
+    ready: BTreeSet<u32>,
+    is_stopped: bool,
+}
+
+impl Pump {
+    /// Drive a lane from now on.
+    pub fn add(&mut self, lane: Lane) {
+        self.lanes.insert(lane.id, lane);
+    }
+
+    /// Return a lane and what it needs, and have it take a turn.
+    pub fn lane(&mut self, id: u32) -> Option<(&mut Lane, &mut Surroundings)> {
+        let lane = self.lanes.get_mut(&id)?;
+        self.ready.insert(id);
+        Some((lane, &mut self.around))
+    }
+
+    fn run(mut self) {
+        let mut polled = Polled::with_capacity(512);
+        while !self.is_stopped {
+            if let Err(error) = self.poll.poll(&mut polled, self.patience())
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                break;
+            }
+            for event in &polled {
+                if let Some(&(id, role)) = self.around.owners.get(&event.token().0)
+                    && let Some(lane) = self.lanes.get_mut(&id)
+                {
+                    lane.socket_is_ready(role, event);
+                    self.ready.insert(id);
+                }
+            }
+            self.is_awake.store(false, Ordering::Release);
+            self.take_steps();
+            let now = Instant::now();
+            while let Some(&(due, id)) = self.deadlines.first()
+                && due <= now
+            {
+                self.deadlines.pop_first();
+                self.ready.insert(id);
+            }
+            for id in std::mem::take(&mut self.ready) {
+                self.turn(id, now);
+            }
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let (due, _) = self.deadlines.first()?;
+        // The kernel counts milliseconds: rounding down would make it spin.
+        Some(due.saturating_duration_since(Instant::now()) + Duration::from_micros(999))
+    }
+
+    fn take_steps(&mut self) {
+        loop {
+            match self.steps.try_recv() {
+                Ok(step) => step(self),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.is_stopped = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: u32, now: Instant) {
+        let Some(lane) = self.lanes.get_mut(&id) else {
+            return;
+        };
+        if let Some(due) = lane.scheduled.take() {
+            self.deadlines.remove(&(due, id));
+        }
+        if lane.turn(now, &mut self.around) {
+            self.ready.insert(id);
+        }
+        let is_done = lane.is_done(now);
+        if is_done {
+            lane.drop_all(&mut self.around);
+            lane.happenings.push(Happening::Gone);
+        }
+        self.events.push(id, &mut lane.happenings);
+        if is_done {
+            self.lanes.remove(&id);
+            self.ready.remove(&id);
+        } else if let Some(due) = lane.deadline() {
+            lane.scheduled = Some(due);
+            self.deadlines.insert((due, id));
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! One tunnel with its carriers, the connections of its channels, and its listeners.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use fairlead_tunnel::frames::MAX_RANGES;
+use fairlead_tunnel::ranges::RangeSet;
+use fairlead_tunnel::{Limits, Side, Tunnel};
+use mio::event::Event as Readiness;
+use socket2::Socket;
+
+use super::carrier::{Carrier, Keys};
+use super::listener::Listener;
+use super::port::Port;
+use super::{Role, Surroundings};
+
+mod moving;
+mod ports;
+
+/// A lane takes so many rounds before others on the thread have their turn.
+const MOST_ROUNDS: usize = 8;
+/// How long the last batch of a tunnel may take to leave.
+const LINGER: Duration = Duration::from_secs(2);
+const STALL: Duration = Duration::from_millis(100);
+
+/// What Python is told of a tunnel.
+pub enum Happening {
+    /// The peer wants a channel to a target.
+    Wanted(u32, String),
+    /// The target of a channel is connected.
+    Accepted(u32),
+    /// An address was not reached: its error number.
+    DialFailed(u32, i32),
+    /// A channel has ended; the reason is empty when both directions did as they should.
+    Ended(u32, String, String),
+    /// A carrier has ended, with what the kernel or the protocol says.
+    CarrierLost(u32, String),
+    /// The tunnel has ended with all of its channels.
+    Over(String, String),
+    /// Nothing more is told: all carriers have ended too.
+    Gone,
+}
+
+/// Bytes and channels of one tunnel, for whoever asks at any time.
+#[derive(Default)]
+pub struct Counts {
+    pub read: AtomicU64,
+    pub written: AtomicU64,
+    pub channels: AtomicU64,
+}
+
+/// The tunnel of one side, and every socket of it.
+pub struct Lane {
+    pub id: u32,
+    pub happenings: Vec<Happening>,
+    pub scheduled: Option<Instant>,
+    counts: Arc<Counts>,
+    tunnel: Tunnel,
+    is_client: bool,
+    /// Carriers whose handshakes are under way.
+    greeting: BTreeSet<u32>,
+    /// Carriers that the client has lost.
+    dead: Vec<u32>,
+    carriers: BTreeMap<u32, Carrier>,
+    ports: HashMap<u32, Port>,
+    /// Channels whose connections may have something to read.
+    readable: VecDeque<u32>,
+    /// Channels whose connections take more, or are connected, or not.
+    writable: Vec<u32>,
+    listeners: HashMap<u32, Listener>,
+    ends_at: Option<Instant>,
+}
+
+impl Lane {
+    /// Make it without carriers.
+    pub fn new(id: u32, side: Side, counts: Arc<Counts>) -> Self {
+        Lane {
+            id,
+            happenings: Vec::new(),
+            scheduled: None,
+            counts,
+            tunnel: Tunnel::new(side, Limits::default()),
+            is_client: side == Side::Client,
+            greeting: BTreeSet::new(),
+            dead: Vec::new(),
+            carriers: BTreeMap::new(),
+            ports: HashMap::new(),
+            readable: VecDeque::new(),
+            writable: Vec::new(),
+            listeners: HashMap::new(),
+            ends_at: None,
+        }
+    }
+
+    // What Python asks for
+
+    /// Take a batch that came with a handshake.
+    pub fn take(&mut self, batch: &[u8], now: Instant, around: &mut Surroundings) {
+        let events = self.tunnel.receive(batch, now);
+        for event in events {
+            self.on(event, around);
+        }
+    }
+
+    /// Return what goes with a carrier's handshake, empty when there is nothing; that of a client
+    /// names the carriers that it has. `attach` or `detach` follows.
+    pub fn first_batch(
+        &mut self,
+        number: u32,
+        most: usize,
+        now: Instant,
+        around: &mut Surroundings,
+    ) -> Vec<u8> {
+        self.accept_all(now, around);
+        self.read_ports(around);
+        let mut alive = Vec::new();
+        if self.is_client {
+            self.greeting.insert(number);
+            let mut numbers: Vec<u64> = self.carriers.keys().copied().map(u64::from).collect();
+            numbers.extend(self.greeting.iter().copied().map(u64::from));
+            let mut known = RangeSet::default();
+            for number in numbers {
+                known.add(number, number + 1);
+            }
+            alive.extend(known.iter().map(|(start, end)| (start, end - 1)));
+            // The oldest of so many are taken as lost by the gateway, which sends again.
+            alive.drain(..alive.len().saturating_sub(MAX_RANGES));
+        }
+        let mut batch = Vec::new();
+        self.tunnel
+            .first_batch(number, most, now, &alive, &mut batch);
+        batch
+    }
+
+    /// Use a carrier from now on; `received` is what came behind its handshake.
+    pub fn attach(
+        &mut self,
+        number: u32,
+        socket: Socket,
+        keys: Keys,
+        received: &[u8],
+        around: &mut Surroundings,
+    ) {
+        self.greeting.remove(&number);
+        match around.watch(&socket, self.id, Role::Carrier(number)) {
+            Ok(token) => {
+                let carrier = Carrier::new(socket, token, keys, received);
+                self.carriers.insert(number, carrier);
+            }
+            Err(error) => self.lose(number, &error),
+        }
+    }
+
+    /// Drop a carrier, also one that ended in its handshake: what it had under way goes over others.
+    pub fn detach(&mut self, number: u32, around: &mut Surroundings) {
+        self.greeting.remove(&number);
+        self.tunnel.carrier_lost(number);
+        self.drop_carrier(number, "It was dropped.", around);
+    }
+
+    fn drop_carrier(&mut self, number: u32, why: &str, around: &mut Surroundings) {
+        if let Some(carrier) = self.carriers.remove(&number) {
+            around.forget(&carrier.socket, carrier.token);
+            self.happenings
+                .push(Happening::CarrierLost(number, why.into()));
+        }
+    }
+
+    /// Lead the connections of a socket to a target.
+    pub fn listen(
+        &mut self,
+        number: u32,
+        socket: Socket,
+        target: String,
+        around: &mut Surroundings,
+    ) {
+        // A descriptor that cannot be watched is none that accepts: nothing would come of it.
+        if let Ok(token) = around.watch(&socket, self.id, Role::Listener(number)) {
+            let listener = Listener {
+                socket,
+                token,
+                target,
+                is_readable: true,
+                is_stalled: false,
+            };
+            self.listeners.insert(number, listener);
+        }
+    }
+
+    /// Accept no more connections of a socket; those that are there stay.
+    pub fn stop_listening(&mut self, number: u32, around: &mut Surroundings) {
+        if let Some(listener) = self.listeners.remove(&number) {
+            around.forget(&listener.socket, listener.token);
+        }
+    }
+
+    /// End the tunnel with all of its channels, after telling the peer.
+    pub fn close(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
+        if self.tunnel.over().is_none() {
+            self.tunnel.close(reason, message);
+            self.over(reason, message, around);
+        }
+    }
+
+    // What the thread tells
+
+    /// Note what the kernel says of a socket.
+    pub fn socket_is_ready(&mut self, role: Role, event: &Readiness) {
+        match role {
+            Role::Carrier(number) => {
+                if let Some(carrier) = self.carriers.get_mut(&number) {
+                    carrier.is_readable |= event.is_readable();
+                    carrier.is_writable |= event.is_writable();
+                    carrier.is_closing |= event.is_read_closed();
+                }
+            }
+            Role::Port(channel) => {
+                if let Some(port) = self.ports.get_mut(&channel) {
+                    port.is_readable |= event.is_readable();
+                    port.is_writable |= event.is_writable();
+                    port.is_closing |= event.is_read_closed();
+                    queue(channel, port, &mut self.readable);
+                    if event.is_writable() && port.wants_to_write() {
+                        self.writable.push(channel);
+                    }
+                }
+            }
+            Role::Listener(number) => {
+                if let Some(listener) = self.listeners.get_mut(&number) {
+                    listener.is_readable = true;
+                }
+            }
+        }
+    }
+
+    /// Move what can be moved; say whether there is more.
+    pub fn turn(&mut self, now: Instant, around: &mut Surroundings) -> bool {
+        for channel in std::mem::take(&mut self.writable) {
+            self.go_on(channel, around);
+        }
+        self.accept_all(now, around);
+        for _ in 0..MOST_ROUNDS {
+            let came = self.receive(now, around);
+            let read = self.read_ports(around);
+            self.send(now, around);
+            if !came && !read {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Return when it wants its next turn, if nothing happens.
+    pub fn deadline(&self) -> Option<Instant> {
+        let stalled = self.listeners.values().any(|each| each.is_stalled);
+        let stalled = stalled.then(|| Instant::now() + STALL);
+        let has_room = self.carriers.values().any(Carrier::has_room);
+        let due = self.tunnel.deadline().filter(|_| has_room);
+        [stalled, due, self.ends_at].into_iter().flatten().min()
+    }
+
+    /// Say whether the tunnel is over, and its last batch has left or had the time to.
+    pub fn is_done(&self, now: Instant) -> bool {
+        self.ends_at
+            .is_some_and(|at| at <= now || self.carriers.values().all(|each| each.unsent() == 0))
+    }
+
+    /// Drop what is left.
+    pub fn drop_all(&mut self, around: &mut Surroundings) {
+        let numbers: Vec<u32> = self.carriers.keys().copied().collect();
+        for number in numbers {
+            self.drop_carrier(number, "The tunnel is over.", around);
+        }
+    }
+}
+
+/// Have a connection read when carriers take more.
+fn queue(channel: u32, port: &mut Port, readable: &mut VecDeque<u32>) {
+    if !port.is_queued && port.can_read() {
+        port.is_queued = true;
+        readable.push_back(channel);
+    }
+}

@@ -1,0 +1,175 @@
+//! How bytes move between the carriers of a tunnel and the connections of its channels.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Happening, Lane, queue};
+use crate::pump::carrier::Carrier;
+use crate::pump::port::Port;
+use crate::pump::{Role, Surroundings};
+
+/// So many bytes of connections are read before batches are made of them.
+const READ_AHEAD: usize = 256 * 1024;
+const MOST_ACCEPTS: usize = 64;
+/// How long an OPEN waits for the first bytes of its channel.
+const HOLD: Duration = Duration::from_millis(1);
+
+impl Lane {
+    pub(super) fn accept_all(&mut self, now: Instant, around: &mut Surroundings) {
+        for listener in self.listeners.values_mut() {
+            for _ in 0..MOST_ACCEPTS {
+                let Some(socket) = listener.accept() else {
+                    break;
+                };
+                let Some(channel) = self.tunnel.open(&listener.target, Some(now + HOLD)) else {
+                    let _ = socket.set_linger(Some(Duration::ZERO));
+                    continue; // as many as a tunnel has: the connection is reset
+                };
+                let mut port = Port::new(false);
+                match around.watch(&socket, self.id, Role::Port(channel)) {
+                    Ok(token) => {
+                        port.connect(socket, token);
+                        queue(channel, &mut port, &mut self.readable);
+                    }
+                    Err(_) => self.tunnel.reset(
+                        channel,
+                        "connection_reset",
+                        "The TCP connection was lost.",
+                    ),
+                }
+                self.counts.channels.fetch_add(1, Ordering::Relaxed);
+                self.ports.insert(channel, port);
+            }
+        }
+    }
+
+    /// Read each carrier once and take its batches; say whether anything came.
+    pub(super) fn receive(&mut self, now: Instant, around: &mut Surroundings) -> bool {
+        let mut came = false;
+        let numbers: Vec<u32> = self.carriers.keys().copied().collect();
+        for number in numbers {
+            let Some(mut carrier) = self.carriers.remove(&number) else {
+                continue;
+            };
+            let mut fault = None;
+            if carrier.is_readable {
+                came = true;
+                fault = carrier.read().err();
+            }
+            // Also what came before an end counts.
+            loop {
+                match carrier.next_batch() {
+                    Ok(Some(batch)) => {
+                        for event in self.tunnel.receive(batch, now) {
+                            self.on(event, around);
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        fault = Some(error);
+                        break;
+                    }
+                }
+            }
+            let (socket, token) = (&carrier.socket, carrier.token);
+            match fault {
+                Some(error) => {
+                    around.forget(socket, token);
+                    self.lose(number, &error);
+                }
+                None => {
+                    self.carriers.insert(number, carrier);
+                }
+            }
+        }
+        for number in std::mem::take(&mut self.dead) {
+            self.drop_carrier(number, "The client has lost it.", around);
+        }
+        came
+    }
+
+    /// Read connections while carriers take what they send; say whether anything came.
+    pub(super) fn read_ports(&mut self, around: &mut Surroundings) -> bool {
+        if !self.carriers.is_empty() && !self.carriers.values().any(Carrier::has_room) {
+            return false;
+        }
+        let mut total = 0;
+        for _ in 0..self.readable.len() {
+            if total >= READ_AHEAD {
+                break;
+            }
+            let Some(channel) = self.readable.pop_front() else {
+                break;
+            };
+            let Some(port) = self.ports.get_mut(&channel) else {
+                continue;
+            };
+            port.is_queued = false;
+            if !port.can_read() {
+                continue;
+            }
+            let room = self.tunnel.writable(channel) as usize;
+            if room == 0 {
+                port.waits = true;
+                continue;
+            }
+            match port.read(room, &mut around.buffers) {
+                Ok(None) => {}
+                Ok(Some(content)) if content.is_empty() => {
+                    port.has_finished = true;
+                    self.tunnel.finish(channel);
+                    total += 1;
+                    self.end_if_done(channel, around);
+                }
+                Ok(Some(content)) => {
+                    total += content.len();
+                    self.counts
+                        .read
+                        .fetch_add(content.len() as u64, Ordering::Relaxed);
+                    self.tunnel.write(channel, content);
+                    queue(channel, port, &mut self.readable);
+                }
+                Err(_) => {
+                    total += 1;
+                    self.break_off(channel, around);
+                }
+            }
+        }
+        total > 0
+    }
+
+    /// Write what channels have for their connections, and send what there is.
+    pub(super) fn send(&mut self, now: Instant, around: &mut Surroundings) {
+        let mut lost = Vec::new();
+        for (&number, carrier) in &mut self.carriers {
+            if let Err(error) = carrier.flush() {
+                lost.push((number, error));
+            }
+        }
+        let mut has_more = true;
+        while has_more && lost.is_empty() {
+            has_more = false;
+            for (&number, carrier) in &mut self.carriers {
+                if !carrier.has_room() {
+                    continue;
+                }
+                let filled = carrier.fill(number, &mut self.tunnel, now);
+                match filled.and_then(|filled| carrier.flush().map(|()| filled)) {
+                    Ok(filled) => has_more |= filled,
+                    Err(error) => lost.push((number, error)),
+                }
+            }
+        }
+        for (number, error) in lost {
+            self.tunnel.carrier_lost(number);
+            self.drop_carrier(number, &error.to_string(), around);
+        }
+    }
+
+    pub(super) fn lose(&mut self, number: u32, error: &io::Error) {
+        self.tunnel.carrier_lost(number);
+        self.happenings
+            .push(Happening::CarrierLost(number, error.to_string()));
+    }
+}

@@ -1,0 +1,181 @@
+//! The connection at the end of a channel.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use bytes::Bytes;
+use mio::Token;
+use socket2::Socket;
+
+use super::buffers::{Buffers, READ_BYTES};
+
+/// So much of what waits for the connection is joined.
+const JOINED: usize = 64 * 1024;
+
+/// How far a connection is.
+pub enum Plug {
+    /// The target is being connected by others.
+    Missing,
+    /// It is being connected here.
+    Connecting(Socket, Token),
+    Connected(Socket, Token),
+}
+
+/// The connection, and what came for it and was not written.
+pub struct Port {
+    pub plug: Plug,
+    pub is_readable: bool,
+    pub is_writable: bool,
+    /// Whether the kernel has told of the end behind what is to be read.
+    pub is_closing: bool,
+    /// Whether it stands in the queue of those to be read.
+    pub is_queued: bool,
+    /// Whether the channel takes no more for now.
+    pub waits: bool,
+    /// Whether the connection has ended its direction.
+    pub has_finished: bool,
+    /// Whether the peer has ended its own, and the connection was told.
+    pub peer_finished: bool,
+    is_shut: bool,
+    /// Whether Python is told when it is accepted and when it has ended as it should.
+    pub is_told: bool,
+    unwritten: VecDeque<Vec<u8>>,
+    /// How much of the first of them was written.
+    written: usize,
+}
+
+impl Port {
+    /// Make it without a connection.
+    pub fn new(is_told: bool) -> Self {
+        Port {
+            plug: Plug::Missing,
+            is_readable: false,
+            is_writable: false,
+            is_closing: false,
+            is_queued: false,
+            waits: false,
+            has_finished: false,
+            peer_finished: false,
+            is_shut: false,
+            is_told,
+            unwritten: VecDeque::new(),
+            written: 0,
+        }
+    }
+
+    /// Use a connection from now on.
+    pub fn connect(&mut self, socket: Socket, token: Token) {
+        let _ = socket.set_tcp_nodelay(true); // a Unix socket has no such delay
+        self.plug = Plug::Connected(socket, token);
+        self.is_readable = true;
+        self.is_writable = true;
+    }
+
+    /// Say whether it may be read now.
+    pub fn can_read(&self) -> bool {
+        self.is_readable
+            && !self.waits
+            && !self.has_finished
+            && matches!(self.plug, Plug::Connected(..))
+    }
+
+    /// Say whether it waits for the kernel to take more, or to connect it.
+    pub fn wants_to_write(&self) -> bool {
+        !self.unwritten.is_empty() || matches!(self.plug, Plug::Connecting(..))
+    }
+
+    /// Say whether both directions have ended and all was written.
+    pub fn is_done(&self) -> bool {
+        self.has_finished && self.is_shut
+    }
+
+    /// Read at most `most` bytes; None: there are none now. Empty: the end.
+    pub fn read(&mut self, most: usize, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
+        let Plug::Connected(socket, _) = &self.plug else {
+            return Ok(None);
+        };
+        let most = most.min(READ_BYTES);
+        let buffer = buffers.next();
+        let count = match socket.recv(&mut buffer.spare_capacity_mut()[..most]) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.is_readable = false;
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // SAFETY: so many bytes of the spare capacity were just written.
+        unsafe { buffer.set_len(count) };
+        // What comes later is told anew; an end that was told already is not.
+        self.is_readable = count == most || self.is_closing;
+        Ok(Some(buffers.take()))
+    }
+
+    /// Write bytes of the peer, or keep what the connection does not take; returns how many left.
+    pub fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+        let mut left = 0;
+        if self.unwritten.is_empty()
+            && let Plug::Connected(socket, _) = &self.plug
+        {
+            left = put(socket, content, &mut self.is_writable)?;
+        }
+        let rest = &content[left..];
+        if !rest.is_empty() {
+            match self.unwritten.back_mut() {
+                Some(last) if last.len() < JOINED => last.extend_from_slice(rest),
+                _ => self.unwritten.push_back(rest.to_vec()),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Write what was kept, and end the direction behind it if the peer has; returns how many
+    /// bytes left.
+    pub fn flush(&mut self) -> io::Result<usize> {
+        let Plug::Connected(socket, _) = &self.plug else {
+            return Ok(0);
+        };
+        let mut left = 0;
+        while let Some(first) = self.unwritten.front()
+            && self.is_writable
+        {
+            let count = put(socket, &first[self.written..], &mut self.is_writable)?;
+            left += count;
+            self.written += count;
+            if self.written == first.len() {
+                self.unwritten.pop_front();
+                self.written = 0;
+            }
+        }
+        if self.peer_finished && self.unwritten.is_empty() && !self.is_shut {
+            self.is_shut = true;
+            // It fails where the connection has been reset, which reading tells.
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        Ok(left)
+    }
+
+    /// Have the connection dropped with RST when it is closed, not with an end of file.
+    pub fn abort(&self) {
+        if let Plug::Connected(socket, _) = &self.plug {
+            let _ = socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Write what the kernel takes.
+fn put(socket: &Socket, content: &[u8], is_writable: &mut bool) -> io::Result<usize> {
+    let mut left = 0;
+    while *is_writable && left < content.len() {
+        match (&*socket).write(&content[left..]) {
+            Ok(count) => left += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *is_writable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(left)
+}

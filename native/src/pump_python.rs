@@ -1,0 +1,303 @@
+//! The face of the pump to Python: steps go to its thread, and what happens is told when asked for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fairlead_tunnel::Side;
+use fairlead_tunnel::frames::{MAX_TARGET_BYTES, is_reason};
+use fairlead_tunnel::records::Suite;
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use socket2::Socket;
+
+use crate::pump::{Counts, Happening, Keys, Lane, PumpThread, Surroundings};
+
+/// One thread and its tunnels.
+#[pyclass(frozen, module = "fairlead_native")]
+pub struct PumpCore {
+    thread: Mutex<PumpThread>,
+    next: AtomicU32,
+}
+
+#[pymethods]
+impl PumpCore {
+    #[new]
+    fn new() -> PyResult<Self> {
+        Ok(PumpCore {
+            thread: Mutex::new(PumpThread::start().map_err(PyOSError::new_err)?),
+            next: AtomicU32::new(0),
+        })
+    }
+
+    fn fileno(&self) -> i32 {
+        self.locked(|thread| thread.events.descriptor())
+    }
+
+    fn tunnel(&self, is_client: bool) -> TunnelCounts {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let side = if is_client {
+            Side::Client
+        } else {
+            Side::Gateway
+        };
+        let counts = Arc::new(Counts::default());
+        let lane = Lane::new(id, side, counts.clone());
+        self.locked(|thread| thread.send(Box::new(move |pump| pump.add(lane))));
+        TunnelCounts { id, counts }
+    }
+
+    fn take(&self, tunnel: u32, batch: Vec<u8>) {
+        self.tell(tunnel, move |lane, around| {
+            lane.take(&batch, Instant::now(), around);
+        });
+    }
+
+    fn first_batch<'py>(
+        &self,
+        py: Python<'py>,
+        tunnel: u32,
+        carrier: u32,
+        most: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        if most < 4096 {
+            return Err(PyValueError::new_err("a batch has 4096 bytes or more"));
+        }
+        let batch = self.ask(py, tunnel, move |lane, around| {
+            lane.first_batch(carrier, most, Instant::now(), around)
+        });
+        Ok(PyBytes::new(py, &batch.unwrap_or_default()))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is what a carrier is made of")]
+    fn attach(
+        &self,
+        tunnel: u32,
+        carrier: u32,
+        descriptor: i32,
+        suite: u8,
+        send: [u8; 32],
+        receive: [u8; 32],
+        received: Vec<u8>,
+    ) -> PyResult<()> {
+        let socket = taken(descriptor);
+        let suite =
+            Suite::from_number(suite).ok_or_else(|| PyValueError::new_err("a suite is 1 or 2"))?;
+        let keys = Keys {
+            suite,
+            send,
+            receive,
+        };
+        self.tell(tunnel, move |lane, around| {
+            lane.attach(carrier, socket, keys, &received, around);
+        });
+        Ok(())
+    }
+
+    fn detach(&self, tunnel: u32, carrier: u32) {
+        self.tell(tunnel, move |lane, around| lane.detach(carrier, around));
+    }
+
+    fn listen(&self, tunnel: u32, listener: u32, descriptor: i32, target: String) -> PyResult<()> {
+        let socket = taken(descriptor);
+        check_target(&target)?;
+        self.tell(tunnel, move |lane, around| {
+            lane.listen(listener, socket, target, around);
+        });
+        Ok(())
+    }
+
+    fn stop_listening(&self, py: Python<'_>, tunnel: u32, listener: u32) {
+        self.ask(py, tunnel, move |lane, around| {
+            lane.stop_listening(listener, around);
+        });
+    }
+
+    fn open(
+        &self,
+        py: Python<'_>,
+        tunnel: u32,
+        target: String,
+        hold: f64,
+    ) -> PyResult<Option<u32>> {
+        check_target(&target)?;
+        let hold = Duration::try_from_secs_f64(hold)
+            .map_err(|_| PyValueError::new_err("a hold is a number of seconds"))?;
+        let opened = self.ask(py, tunnel, move |lane, _| {
+            let until = (!hold.is_zero()).then(|| Instant::now() + hold);
+            lane.open(&target, until)
+        });
+        Ok(opened.flatten())
+    }
+
+    fn connect(&self, tunnel: u32, channel: u32, descriptor: i32) {
+        let socket = taken(descriptor);
+        self.tell(tunnel, move |lane, around| {
+            lane.connect(channel, socket, around);
+        });
+    }
+
+    fn dial(&self, tunnel: u32, channel: u32, host: &str, port: u16) -> PyResult<()> {
+        let host: IpAddr = host
+            .parse()
+            .map_err(|_| PyValueError::new_err("an address is IPv4 or IPv6"))?;
+        let address = SocketAddr::new(host, port);
+        self.tell(tunnel, move |lane, around| {
+            lane.dial(channel, address, around);
+        });
+        Ok(())
+    }
+
+    fn refuse(&self, tunnel: u32, channel: u32, reason: String, message: String) -> PyResult<()> {
+        check_reason(&reason)?;
+        self.tell(tunnel, move |lane, around| {
+            lane.refuse(channel, &reason, &message, around);
+        });
+        Ok(())
+    }
+
+    fn close(&self, tunnel: u32, reason: String, message: String) -> PyResult<()> {
+        check_reason(&reason)?;
+        self.tell(tunnel, move |lane, around| {
+            lane.close(&reason, &message, around);
+        });
+        Ok(())
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.locked(PumpThread::stop));
+    }
+
+    /// Tell `sink` everything that has happened, oldest first; what it raises it is told too, and
+    /// the rest is told.
+    fn dispatch(&self, py: Python<'_>, sink: &Bound<'_, PyAny>) -> PyResult<()> {
+        let events = self.locked(|thread| thread.events.clone());
+        for (tunnel, happening) in events.take() {
+            if let Err(error) = tell(py, sink, tunnel, happening) {
+                sink.call_method1(intern!(py, "failed"), (error.into_value(py),))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PumpCore {
+    fn locked<T>(&self, look: impl FnOnce(&mut PumpThread) -> T) -> T {
+        look(&mut self.thread.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn tell(&self, tunnel: u32, take: impl FnOnce(&mut Lane, &mut Surroundings) + Send + 'static) {
+        self.locked(|thread| {
+            thread.send(Box::new(move |pump| {
+                if let Some((lane, around)) = pump.lane(tunnel) {
+                    take(lane, around);
+                }
+            }));
+        });
+    }
+
+    /// Take a step and wait for its result, without the interpreter's lock; None: the tunnel or
+    /// the thread has ended.
+    fn ask<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        tunnel: u32,
+        take: impl FnOnce(&mut Lane, &mut Surroundings) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (reply, result) = channel();
+        self.tell(tunnel, move |lane, around| {
+            // Nobody waits any more only when the interpreter ends.
+            let _ = reply.send(take(lane, around));
+        });
+        py.detach(move || result.recv().ok())
+    }
+}
+
+impl Drop for PumpCore {
+    fn drop(&mut self) {
+        self.locked(PumpThread::stop);
+    }
+}
+
+/// A tunnel's number, and what it has moved so far.
+#[pyclass(frozen, module = "fairlead_native")]
+pub struct TunnelCounts {
+    #[pyo3(get)]
+    id: u32,
+    counts: Arc<Counts>,
+}
+
+#[pymethods]
+impl TunnelCounts {
+    #[getter]
+    fn read(&self) -> u64 {
+        self.counts.read.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn written(&self) -> u64 {
+        self.counts.written.load(Ordering::Relaxed)
+    }
+
+    #[getter]
+    fn channels(&self) -> u64 {
+        self.counts.channels.load(Ordering::Relaxed)
+    }
+}
+
+/// Own a descriptor that Python has given away.
+fn taken(descriptor: i32) -> Socket {
+    // SAFETY: the caller has detached it from its socket object, so that nobody else closes it.
+    Socket::from(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+fn check_target(target: &str) -> PyResult<()> {
+    if (1..=MAX_TARGET_BYTES).contains(&target.len()) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err("a target has 1 to 255 bytes"))
+}
+
+fn check_reason(reason: &str) -> PyResult<()> {
+    if is_reason(reason) {
+        return Ok(());
+    }
+    Err(PyRuntimeError::new_err(
+        "a reason is lower snake case, 1 to 64 characters",
+    ))
+}
+
+fn tell(
+    py: Python<'_>,
+    sink: &Bound<'_, PyAny>,
+    tunnel: u32,
+    happening: Happening,
+) -> PyResult<()> {
+    match happening {
+        Happening::Wanted(channel, target) => {
+            sink.call_method1(intern!(py, "wanted"), (tunnel, channel, target))
+        }
+        Happening::Accepted(channel) => {
+            sink.call_method1(intern!(py, "accepted"), (tunnel, channel))
+        }
+        Happening::DialFailed(channel, error) => {
+            sink.call_method1(intern!(py, "dial_failed"), (tunnel, channel, error))
+        }
+        Happening::Ended(channel, reason, message) => {
+            sink.call_method1(intern!(py, "ended"), (tunnel, channel, reason, message))
+        }
+        Happening::CarrierLost(carrier, why) => {
+            sink.call_method1(intern!(py, "carrier_lost"), (tunnel, carrier, why))
+        }
+        Happening::Over(reason, message) => {
+            sink.call_method1(intern!(py, "over"), (tunnel, reason, message))
+        }
+        Happening::Gone => sink.call_method1(intern!(py, "gone"), (tunnel,)),
+    }
+    .map(drop)
+}
