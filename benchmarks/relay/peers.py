@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,10 +75,16 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running(*words: str, port: int) -> AsyncIterator[int]:
+async def running(
+    *words: str, port: int, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[int]:
     """Run a program in the block, once it takes connections on a port; yields its pid."""
     process = await asyncio.create_subprocess_exec(
-        *words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        *words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         async with asyncio.timeout(_START_SECONDS):

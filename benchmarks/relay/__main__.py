@@ -1,0 +1,35 @@
+"""`make bench NAME=relay`: bytes, opens and pings through tunnels, ours and those of others in the
+same run; every byte is checked where it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from benchmarks.recording import Recording
+from benchmarks.relay import bulk
+from benchmarks.relay.load import loaded
+from benchmarks.relay.ours import our_tunnels
+from benchmarks.relay.peers import installed
+
+
+async def measured(recording: Recording) -> None:
+    """Measure all tunnels in turns."""
+    others = installed(recording.notes)
+    async with loaded() as load, our_tunnels(load.target) as ours:
+        found = await bulk.measure(load, [*ours, *others])
+        bulk.report(recording, found, [peer.name for peer in ours])
+
+
+def main() -> None:
+    recording = Recording(name="relay", runs=bulk.ROUNDS)
+    asyncio.run(measured(recording))
+    recording.notes.append(
+        "ours are `fairlead forward` to a host that the gateway dials, on a whole stack;"
+        " cpu_s_per_gib is that of client and gateway, without the load tool's"
+    )
+    recording.write()
+
+
+if __name__ == "__main__":
+    main()
