@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks.recording import Recording
-from benchmarks.relay import bulk
+from benchmarks.relay import bulk, far, idle
 from benchmarks.relay.load import loaded
 from benchmarks.relay.ours import our_tunnels
 from benchmarks.relay.peers import installed
@@ -19,11 +19,14 @@ async def measured(recording: Recording) -> None:
     async with loaded() as load, our_tunnels(load.target) as ours:
         found = await bulk.measure(load, [*ours, *others])
         bulk.report(recording, found, [peer.name for peer in ours])
+        for peer in ours:
+            await idle.of_the_gateway(recording, load, peer)
 
 
 def main() -> None:
     recording = Recording(name="relay", runs=bulk.ROUNDS)
     asyncio.run(measured(recording))
+    asyncio.run(far.over_the_link(recording))
     recording.notes.append(
         "ours are `fairlead forward` to a host that the gateway dials, on a whole stack;"
         " cpu_s_per_gib is that of client and gateway, without the load tool's"

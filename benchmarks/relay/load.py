@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from benchmarks.relay.peers import INSTALLED
@@ -34,6 +34,10 @@ class Load:
         found = await self._ask(f"open {address} {workers} {seconds}")
         return found["count"] / found["seconds"]
 
+    async def open_p50(self, address: str, seconds: float) -> float:
+        """Connect, exchange a byte and close, one after the other; returns microseconds."""
+        return (await self._ask(f"open {address} 1 {seconds}"))["p50_us"]
+
     async def ping(self, address: str, count: int) -> float:
         """Exchange 64 bytes on one connection; returns the median in microseconds."""
         return (await self._ask(f"ping {address} {count}"))["p50_us"]
@@ -53,8 +57,11 @@ class Load:
 
 
 @asynccontextmanager
-async def loaded() -> AsyncIterator[Load]:
-    """Run the tool; raises FileNotFoundError where `make bench-peers` has not built it."""
+async def loaded(host: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> AsyncIterator[Load]:
+    """Run the tool: the target on `host`, the client by the command `inside`, if one is given.
+
+    Raises FileNotFoundError where `make bench-peers` has not built it.
+    """
     tool = str(INSTALLED / "load")
-    async with started(tool, "serve") as target, started(tool, "drive") as client:
+    async with started(tool, "serve", host) as target, started(*inside, tool, "drive") as client:
         yield Load(program=client, target=int(await target.hear()))

@@ -17,7 +17,11 @@ _HERE = "127.0.0.1"
 @asynccontextmanager
 async def our_tunnels(target: int) -> AsyncIterator[list[Peer]]:
     """Run a stack in the block, and return what can be opened on it."""
-    with local_stack(FAIRLEAD_RELAY_TARGETS=f"{_HERE}:{target}") as stack:
+    settings = {
+        "FAIRLEAD_RELAY_TARGETS": f"{_HERE}:{target}",
+        "FAIRLEAD_RELAY_CHANNELS_PER_SESSION": "1024",
+    }
+    with local_stack(**settings) as stack:
         async with held_launch(stack) as launch:
             yield [Peer("python", True, lambda port: _forward(stack, launch.launch_id, port))]
 

@@ -1,6 +1,6 @@
-// Loads a TCP tunnel and checks what it moves: `load serve` is the target behind the tunnel, `load drive` the client before it.
+// Loads a TCP tunnel and checks what it moves: `load serve HOST` is the target behind the tunnel, `load drive` the client before it.
 //
-// `serve` listens on a free port of loopback and prints it. `drive` takes a command a line and prints its result as a line of
+// `serve` listens on a free port of an address of this machine and prints it. `drive` takes a command a line and prints its result as a line of
 // JSON, {"error": ...} when anything that came was not what was sent:
 //
 //	up HOST:PORT CONNECTIONS BYTES      each connection sends BYTES and hears their CRC; {"seconds"}
@@ -142,8 +142,8 @@ func answer(connection net.Conn) {
 	}
 }
 
-func serve() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func serve(host string) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return err
 	}
@@ -362,13 +362,13 @@ func drive() {
 
 func main() {
 	switch {
-	case len(os.Args) == 2 && os.Args[1] == "serve":
-		fmt.Fprintln(os.Stderr, serve())
+	case len(os.Args) == 3 && os.Args[1] == "serve":
+		fmt.Fprintln(os.Stderr, serve(os.Args[2]))
 		os.Exit(1)
 	case len(os.Args) == 2 && os.Args[1] == "drive":
 		drive()
 	default:
-		fmt.Fprintln(os.Stderr, "load serve | load drive")
+		fmt.Fprintln(os.Stderr, "load serve HOST | load drive")
 		os.Exit(2)
 	}
 }
