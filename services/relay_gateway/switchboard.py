@@ -126,8 +126,15 @@ class Switchboard:
         ids = {session.session_id for session in wanted}
         for session_id, held in list(self._held.items()):
             session = held.session
-            is_newer = isinstance(session, TunnelSession) and not session.is_named
-            if session_id not in ids and (session_id in self._stated or not is_newer):
+            if session_id in ids:
+                continue
+            if (
+                isinstance(session, TunnelSession)
+                and not session.is_named
+                and session_id not in self._stated
+            ):
+                session.tell_up()
+            else:
                 self._close(held)
         for each in wanted:
             self.want(each)

@@ -63,14 +63,13 @@ class TunnelSession:
         self.wanted = wanted
         self._is_named = True
         self._changed.set()
-        if self._tunnel is not None:
-            self._tell_up()
+        self.tell_up()
 
     def carry(self, tunnel: KeptTunnel) -> None:
         """Note that its client has come, with the first carrier of a tunnel."""
         self._tunnel = tunnel
         self._changed.set()
-        self._tell_up()
+        self.tell_up()
         log.info("tunnel attached", extra={"session_id": self.wanted.session_id})
 
     def over(self, reason: CloseReason) -> None:
@@ -111,5 +110,7 @@ class TunnelSession:
             self._idle_since = now
         return now - self._idle_since >= self._patience.idle
 
-    def _tell_up(self) -> None:
-        self._tell(Changed(self.wanted.session_id, True, round=self.wanted.round))
+    def tell_up(self) -> None:
+        """State that it is connected, if it is."""
+        if self._tunnel is not None:
+            self._tell(Changed(self.wanted.session_id, True, round=self.wanted.round))

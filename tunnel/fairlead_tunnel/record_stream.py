@@ -113,7 +113,9 @@ class RecordStream(asyncio.BufferedProtocol):
         """Seal and send a batch; one that leaves nowhere is lost with the connection."""
         if self._sealer is None or self._transport is None:
             return
-        self._transport.write(self._sealer.seal_in_order(b"".join(batch.pieces)))
+        # A view, since asyncio slices what does not leave at once.
+        record = self._sealer.seal_in_order(b"".join(batch.pieces))
+        self._transport.write(memoryview(record))
 
     def give(self, drop: Callable[[], None]) -> GivenStream | None:
         """Give the connection away, from `opened` of its user: nothing is read or written here.

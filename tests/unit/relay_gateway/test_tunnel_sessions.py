@@ -187,6 +187,7 @@ def test_a_welcome_spares_a_tunnel_that_came_after_the_hello() -> None:
             it.board.reconcile([])
             await turns()
             assert it.board.session_ids == ["ses_a"]
+            assert it.changes == [up(), up()]  # the first one may have been said to nobody
             assert it.board.state() == ["ses_a"]
             it.board.reconcile([])
             await turns()
