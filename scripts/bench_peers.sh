@@ -1,18 +1,15 @@
 #!/bin/sh
-# Builds what benchmarks compare with and are driven by, outside of this checkout; what needs a compiler
-# that is not here is left out.
+# Builds the data channels that benchmarks compare with, outside of this checkout; what needs a
+# compiler that is not here is left out.
 set -eu
-benchmarks="$(dirname "$0")/../benchmarks"
-sources="$benchmarks/sessions"
+sources="$(dirname "$0")/../benchmarks/sessions"
 peers="${FAIRLEAD_BENCH_PEERS:-${XDG_CACHE_HOME:-$HOME/.cache}/fairlead-bench-peers}"
 
 if command -v go >/dev/null; then
 	mkdir -p "$peers/pion"
 	go -C "$sources/pion" build -o "$peers/pion/pion" .
-	mkdir -p "$peers/relay"
-	go -C "$benchmarks/relay/load" build -o "$peers/relay/load" .
 else
-	echo "go is not here: pion and the load tool of tunnels are left out" >&2
+	echo "go is not here: pion is left out" >&2
 fi
 if command -v npm >/dev/null; then
 	mkdir -p "$peers/node_datachannel"

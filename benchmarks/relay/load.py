@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from benchmarks.relay.peers import INSTALLED
 from benchmarks.sessions.program import Program, started
 
 
@@ -56,12 +59,25 @@ class Load:
         return dict(found)
 
 
+def can_be_built() -> bool:
+    """Say whether the tool can be built here: it takes go."""
+    return shutil.which("go") is not None
+
+
 @asynccontextmanager
 async def loaded(host: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> AsyncIterator[Load]:
-    """Run the tool: the target on `host`, the client by the command `inside`, if one is given.
-
-    Raises FileNotFoundError where `make bench-peers` has not built it.
+    """Build the tool and run it: the target on `host`, the client by the command `inside`, if one
+    is given.
     """
-    tool = str(INSTALLED / "load")
-    async with started(tool, "serve", host) as target, started(*inside, tool, "drive") as client:
-        yield Load(program=client, target=int(await target.hear()))
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as directory:
+        tool = str(Path(directory) / "load")
+        source = str(Path(__file__).parent / "load")
+        building = await asyncio.create_subprocess_exec(
+            "go", "-C", source, "build", "-o", tool, "."
+        )
+        assert await building.wait() == 0
+        async with (
+            started(tool, "serve", host) as target,
+            started(*inside, tool, "drive") as client,
+        ):
+            yield Load(program=client, target=int(await target.hear()))

@@ -23,7 +23,7 @@ INSTALLED = (
     )
     / "relay"
 )
-"""Where `make bench-peers` puts the load tool, and where the programs of others are looked for."""
+"""Where the programs of others are looked for."""
 
 _HERE = "127.0.0.1"
 _START_SECONDS = 30.0

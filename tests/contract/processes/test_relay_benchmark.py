@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from benchmarks.recording import Recording
 from benchmarks.relay import bulk
 from benchmarks.relay.bulk import Measured
-from benchmarks.relay.load import ContentWrong, Load, loaded
+from benchmarks.relay.load import ContentWrong, Load, can_be_built, loaded
 from benchmarks.relay.peers import Peer, Tunnel, installed
 
 SIZE = 2_000_000
@@ -22,16 +19,10 @@ Change = Callable[[list[bytes]], list[bytes]]
 
 
 @pytest_asyncio.fixture
-async def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Load]:
+async def load() -> AsyncIterator[Load]:
     """The tool, built from its source."""
-    go = shutil.which("go")
-    if go is None:
+    if not can_be_built():
         pytest.skip("the load tool is built with go, which is not here")
-    source = Path(bulk.__file__).parent / "load"
-    await asyncio.to_thread(
-        subprocess.run, [go, "-C", str(source), "build", "-o", str(tmp_path / "load")], check=True
-    )
-    monkeypatch.setattr("benchmarks.relay.load.INSTALLED", tmp_path)
     async with loaded() as tool:
         yield tool
 
