@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,9 @@ from chassis.errors import FairleadError
 from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.ticket import Grant, TicketKey
 from fairlead_tunnel.tunnel_driver import TunnelDriver
+from relay_gateway.listener import listen
 from relay_gateway.tunnel_door import TunnelDoor
+from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
 
@@ -102,3 +105,23 @@ async def test_a_port_that_is_in_use_is_a_typed_fault() -> None:
             async with TunnelDoor(desk=made_desk()).serve(f"127.0.0.1:{port}"):
                 pass
         assert str(port) in error.value.message
+
+
+async def test_small_records_of_a_gateway_wait_for_no_acknowledgement() -> None:
+    made: list[socket.socket] = []
+
+    class Seen(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport.get_extra_info("socket"))
+
+    listener = listen("127.0.0.1:0")
+    server = await asyncio.get_running_loop().create_server(Seen, sock=listener)
+    async with server:
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+
+        async def accepted() -> int:
+            return len(made)
+
+        await eventually(accepted)
+        assert made[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
