@@ -8,7 +8,14 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from types import TracebackType
 
 from opentelemetry.context import Context, attach, detach, get_current
-from opentelemetry.trace import Span, StatusCode, TracerProvider, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    set_span_in_context,
+)
 
 from chassis.errors import FairleadError
 from chassis.telemetry import links_to, remote_context
@@ -37,7 +44,12 @@ class _Spans:
     def open(
         self, name: str, attributes: dict[str, str | int], context: Context | None = None
     ) -> _Step:
-        """Open a span; in a context of its own it is linked to whoever asked."""
+        """Open a span; in a context of its own it is linked to whoever asked. One in a trace that
+        is not sampled is none of its own, as nobody would see it.
+        """
+        parent = get_current_span(context).get_span_context()
+        if parent.is_valid and not parent.trace_flags.sampled:
+            return _Step(NonRecordingSpan(parent))
         links = links_to(get_current()) if context else None
         return _Step(
             self._tracer.start_span(name, context=context, links=links, attributes=attributes)

@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from signalling.association import Want
 from signalling.session_errors import SessionNotFound
@@ -27,9 +28,9 @@ pytestmark = pytest.mark.asyncio
 class Traced:
     """A replica whose sessions are traced."""
 
-    def __init__(self, trace: str) -> None:
+    def __init__(self, trace: str, sampler: Sampler | None = None) -> None:
         self.exporter = InMemorySpanExporter()
-        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.house: House = make_house()
         self.house.launches.trace = trace
@@ -116,3 +117,32 @@ async def test_what_is_asked_for_every_few_seconds_leaves_no_span() -> None:
     assert traced.exporter.get_finished_spans() == ()
     await Calling().is_gone("default", HELD.launch_id)
     assert [span.name for span in traced.exporter.get_finished_spans()] == ["rpc"]
+
+
+class Asked(Sampler):
+    """Samples nothing, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def should_sample(self, *_: object, **__: object) -> SamplingResult:
+        self.times += 1
+        return SamplingResult(Decision.DROP)
+
+    def get_description(self) -> str:
+        return "none"
+
+
+@pytest.mark.parametrize("trace", ["", f"00-{TRACE}-{RUN}-00"])
+async def test_a_trace_that_is_not_sampled_costs_no_spans(trace: str) -> None:
+    asked = Asked()
+    it = Traced(trace, asked)
+    association, _ = await it.house.connect(can_trickle=True)
+    with it.provider.get_tracer("test").start_as_current_span("rest.POST"):
+        opened = await it.sessions.open("default", HELD.launch_id, "trickle", None)
+        asking = asyncio.create_task(it.sessions.offer("default", opened.session_id, OFFER))
+        assert isinstance(await association.next_order(), Want)
+        await it.house.desk.take_answer(GATEWAY, opened.session_id, ANSWER)
+        await asking
+    assert asked.times == 1
+    assert it.spans() == []
