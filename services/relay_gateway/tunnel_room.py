@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from chassis.clock import Clock
 from chassis.errors import FairleadError
 from fairlead_tunnel.carriers import TunnelDesk
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.ticket import SECRET_BYTES, Grant, TicketKey
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 from relay_gateway.carried_tunnel import CarriedTunnel
 from relay_gateway.message import TunnelTerms
 from relay_gateway.ports import ChannelOpening, Connecting
@@ -57,7 +57,7 @@ class TunnelRoom:
         """Return what signalling makes tickets with, for clients that reach those URLs."""
         return TunnelTerms(self._key.public_key().public_bytes_raw(), self._secret, urls)
 
-    def _begin(self, grant: Grant) -> TunnelDriver:
+    def _begin(self, grant: Grant) -> CarrierDriver:
         wanted = WantedSession(
             session_id=grant.session,
             offer="",

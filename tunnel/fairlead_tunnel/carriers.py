@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fairlead_tunnel.driver_sides import OrderedCarrier
+from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
 from fairlead_tunnel.handshake import (
     MAX_EARLY_BYTES,
     SECRET_BYTES,
@@ -27,7 +27,6 @@ from fairlead_tunnel.handshake import (
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.records import Suite
 from fairlead_tunnel.ticket import Grant, TicketInvalid, TicketKey, UsedTickets
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 TICKET_CARRIER: Final = 1
 """The number of the carrier that a ticket attaches; the others count up from there."""
@@ -59,7 +58,7 @@ class ClientAttach:
 
     stream: CarrierStream
 
-    def __init__(self, *, driver: TunnelDriver, number: int, handshake: ClientHandshake) -> None:
+    def __init__(self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake) -> None:
         self._driver = driver
         self._number = number
         self._handshake = handshake
@@ -124,7 +123,7 @@ class ClientCarrier(ClientAttach):
 
     stream: RecordStream
 
-    def __init__(self, *, driver: TunnelDriver, number: int, handshake: ClientHandshake) -> None:
+    def __init__(self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake) -> None:
         super().__init__(driver=driver, number=number, handshake=handshake)
         self.stream = RecordStream(self)
 
@@ -133,7 +132,7 @@ class ClientCarrier(ClientAttach):
 class HeldTunnel:
     """A tunnel at its gateway; `attached` is the highest number that a carrier came with."""
 
-    driver: TunnelDriver
+    driver: CarrierDriver
     grant: Grant
     secret: bytes
     attached: int = TICKET_CARRIER
@@ -147,7 +146,7 @@ class TunnelDesk:
         *,
         tickets: TicketKey,
         private_key: bytes,
-        begin: Callable[[Grant], TunnelDriver],
+        begin: Callable[[Grant], CarrierDriver],
         unix_time: Callable[[], float],
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:

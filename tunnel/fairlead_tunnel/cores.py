@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 from fairlead_tunnel.aiortc_core import AiortcCore
+from fairlead_tunnel.installed import is_installed
 from fairlead_tunnel.native_core import NativeCore
 from fairlead_tunnel.peer_connection import PeerCore
 
@@ -16,9 +15,9 @@ class NoCore(ImportError):
 def cores() -> list[PeerCore]:
     """Return the cores that are installed; none is imported by this."""
     found: list[PeerCore] = []
-    if _is_installed("fairlead_native"):
+    if is_installed("fairlead_native"):
         found.append(NativeCore())
-    if _is_installed("aiortc"):
+    if is_installed("aiortc"):
         found.append(AiortcCore())
     return found
 
@@ -28,10 +27,3 @@ def preferred_core() -> PeerCore:
     for core in cores():
         return core
     raise NoCore("no WebRTC core is installed")
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ValueError:  # `sys.modules` says that it is not to be imported
-        return False

@@ -33,6 +33,59 @@ class OrderedCarrier(Protocol):
         ...
 
 
+class CarrierDriver(Protocol):
+    """One side of a tunnel as its carriers use it: a `TunnelDriver`, or a `PumpedDriver`."""
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the tunnel has ended."""
+        ...
+
+    @property
+    def carriers(self) -> int:
+        """How many carriers are attached."""
+        ...
+
+    @property
+    def channels(self) -> int:
+        """How many channels have not ended."""
+        ...
+
+    def attach(self, number: int, carrier: OrderedCarrier, /) -> None:
+        """Use a carrier from now on; one that comes when the tunnel is over is closed."""
+        ...
+
+    def detach(self, number: int, /, *, heard: bool = False) -> None:
+        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
+        ...
+
+    def take(self, batch: bytes, /) -> None:
+        """Take a batch that came over a carrier."""
+        ...
+
+    def hello_batch(self, number: int, most: int, /) -> bytes:
+        """Return what goes with a client's hello: what there is to send, and which carriers live.
+
+        The number is that of the hello's carrier; `attach` or `detach` follows.
+        """
+        ...
+
+    def answer_batch(self, number: int, most: int, /, *, restate: bool = False) -> bytes:
+        """Return what goes with a gateway's answer; empty when there is nothing.
+
+        With `restate` it says what has come though another carrier is about to tell it too.
+        """
+        ...
+
+    def flush_soon(self) -> None:
+        """Send what there is: a carrier has room."""
+        ...
+
+    def close(self, reason: str, message: str, /) -> None:
+        """End the tunnel with its channels and carriers, after telling the peer; once."""
+        ...
+
+
 class DriverUser(Protocol):
     """Who opens and answers channels; none of these may raise."""
 

@@ -7,12 +7,12 @@ import contextlib
 from typing import Final
 
 from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.endpoints import Endpoint, EndpointPool
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
 from fairlead_tunnel.poll_carrier import PollCarrier
 from fairlead_tunnel.tunnel_client import AttachedCarrier
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.websocket_pipe import SocketRefused, connect_websocket
 
 CONNECT_SECONDS: Final = 5.0
@@ -27,7 +27,7 @@ class HttpDialler:
         self._polling: set[asyncio.Task[None]] = set()
 
     async def attach(
-        self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver
+        self, url: str, *, ticket: TunnelTicket, driver: CarrierDriver
     ) -> AttachedCarrier:
         """Attach one; see `CarrierDialler.attach`."""
         try:
@@ -38,7 +38,7 @@ class HttpDialler:
         return await self._polls(url, ticket, driver)
 
     async def _socket(
-        self, url: str, ticket: TunnelTicket, driver: TunnelDriver
+        self, url: str, ticket: TunnelTicket, driver: CarrierDriver
     ) -> AttachedCarrier:
         number, handshake = ticket.handshake()
         async with asyncio.timeout(self._seconds):
@@ -52,7 +52,7 @@ class HttpDialler:
                 raise
         return carrier
 
-    async def _polls(self, url: str, ticket: TunnelTicket, driver: TunnelDriver) -> PollCarrier:
+    async def _polls(self, url: str, ticket: TunnelTicket, driver: CarrierDriver) -> PollCarrier:
         posts = HttpPosts()
         pool = EndpointPool((Endpoint(url),), now=asyncio.get_running_loop().time())
         carrier = PollCarrier(driver=driver, ticket=ticket, pool=pool, posts=posts)

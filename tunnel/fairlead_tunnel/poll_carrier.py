@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from fairlead_tunnel.carriers import ClientAttach, TunnelTicket
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.endpoints import EndpointPool, Lease, Outcome
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import Answer
@@ -22,7 +23,6 @@ from fairlead_tunnel.poll_wire import (
     seal_record,
 )
 from fairlead_tunnel.records import MAX_BATCH_BYTES, Opener, RecordInvalid, Sealer
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 POLL_REPLAYED: Final = "poll_replayed"
 """The gateway has had this poll, or much newer ones; its answer went elsewhere."""
@@ -104,7 +104,7 @@ class PollCarrier(ClientAttach):
     stream: _Line
 
     def __init__(
-        self, *, driver: TunnelDriver, ticket: TunnelTicket, pool: EndpointPool, posts: Posts
+        self, *, driver: CarrierDriver, ticket: TunnelTicket, pool: EndpointPool, posts: Posts
     ) -> None:
         number, handshake = ticket.handshake()
         super().__init__(driver=driver, number=number, handshake=handshake)

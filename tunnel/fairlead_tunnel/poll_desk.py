@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from fairlead_tunnel.carriers import TUNNEL_UNKNOWN, GatewayAttach, TunnelDesk
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.frames import Content
 from fairlead_tunnel.handshake import (
     MAX_EARLY_BYTES,
@@ -31,7 +32,6 @@ from fairlead_tunnel.poll_wire import (
     seal_said,
 )
 from fairlead_tunnel.records import MAX_BATCH_BYTES, Opener, RecordInvalid, Sealer
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 LONGEST_HOLD: Final = 30.0
 MOST_WAITING: Final = 64
@@ -101,7 +101,7 @@ class PollLine:
     most_bytes = MAX_BATCH_BYTES
 
     def __init__(
-        self, *, driver: TunnelDriver, number: int, keys: Keys, ended: Callable[[], None]
+        self, *, driver: CarrierDriver, number: int, keys: Keys, ended: Callable[[], None]
     ) -> None:
         self._driver = driver
         self._sealer = Sealer(suite=keys.suite, key=keys.send)

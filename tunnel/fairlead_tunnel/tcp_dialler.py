@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from fairlead_tunnel.carriers import ClientCarrier, TunnelTicket
-from fairlead_tunnel.tunnel_driver import TunnelDriver
+from fairlead_tunnel.driver_sides import CarrierDriver
 
 CONNECT_SECONDS: Final = 5.0
 """For the name, the connection and the handshake together."""
@@ -20,7 +20,7 @@ class TcpDialler:
         self._seconds = seconds
 
     async def attach(
-        self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver
+        self, url: str, *, ticket: TunnelTicket, driver: CarrierDriver
     ) -> ClientCarrier:
         """Attach one; see `CarrierDialler.attach`."""
         parts = urlsplit(url)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.channel_port import ChannelPort
-from fairlead_tunnel.driver_sides import OrderedCarrier
+from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.records import RecordInvalid
 from fairlead_tunnel.tunnel import Side, Tunnel
@@ -43,7 +43,7 @@ class CarrierDialler(Protocol):
     """Attaches carriers of one kind."""
 
     async def attach(
-        self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver
+        self, url: str, *, ticket: TunnelTicket, driver: CarrierDriver
     ) -> AttachedCarrier:
         """Attach one to a tunnel.
 

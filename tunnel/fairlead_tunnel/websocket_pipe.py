@@ -22,9 +22,9 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from fairlead_tunnel.carriers import ClientAttach
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import ClientHandshake
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 SOCKET_PATH: Final = "/tunnel/v1/ws"
 _MOST_UNSENT: Final = 512 * 1024
@@ -157,7 +157,7 @@ class SocketCarrier(ClientAttach):
     def __init__(
         self,
         *,
-        driver: TunnelDriver,
+        driver: CarrierDriver,
         number: int,
         handshake: ClientHandshake,
         host: str,
@@ -170,7 +170,7 @@ class SocketCarrier(ClientAttach):
 
 
 async def connect_websocket(
-    url: str, *, driver: TunnelDriver, number: int, handshake: ClientHandshake
+    url: str, *, driver: CarrierDriver, number: int, handshake: ClientHandshake
 ) -> SocketCarrier:
     """Attach over a WebSocket to a gateway's base address, `http://`, `https://`, `ws://` or `wss://`.
 

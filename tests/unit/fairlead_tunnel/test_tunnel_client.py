@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.records import Suite
 from fairlead_tunnel.tunnel import TunnelFull
 from fairlead_tunnel.tunnel_client import TunnelClient, TunnelEnd, TunnelGone
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
@@ -54,7 +54,7 @@ class Dialler:
     urls: list[str] = field(default_factory=list)
     carriers: list[Carrier] = field(default_factory=list)
 
-    async def attach(self, url: str, *, ticket: TunnelTicket, driver: TunnelDriver) -> Carrier:
+    async def attach(self, url: str, *, ticket: TunnelTicket, driver: CarrierDriver) -> Carrier:
         """Attach one."""
         self.urls.append(url)
         if self.faults:
