@@ -8,7 +8,8 @@ from typing import Final, cast
 
 from fairlead_sdk.local_traffic import Meter, Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
-from fairlead_tunnel.channel_port import ChannelPort
+from fairlead_tunnel.channel_port import ChannelPort, drop
+from fairlead_tunnel.driver_sides import OPEN_UNSENT
 from fairlead_tunnel.socks5 import (
     Asked,
     Credentials,
@@ -30,7 +31,8 @@ GREETING_SECONDS: Final = 10.0
 WAIT_SECONDS: Final = 30.0
 """For another tunnel, where there is none just now."""
 
-_DRAINING: Final = "gateway_draining"
+_ANEW: Final = frozenset({"gateway_draining", OPEN_UNSENT})
+"""Reasons for which no gateway has dialled for a connection."""
 
 OnRefusal = Callable[[str, str], None]
 
@@ -71,7 +73,7 @@ class LocalConnection(asyncio.Protocol):
         """Begin; asyncio calls this."""
         made = cast(asyncio.Transport, transport)
         if self._traffic.connections >= self._most:
-            made.abort()
+            drop(made)
             return
         self._transport = made
         self._traffic.begin()
@@ -139,10 +141,10 @@ class LocalConnection(asyncio.Protocol):
         self._client.lead(self._channel, self._port)
 
     def ended(self, reason: str, message: str) -> None:
-        """Go on in another tunnel where this one takes nothing new; else tell why, where somebody
-        else ended it than the two that spoke.
+        """Go on in another tunnel where no gateway has dialled, else tell why, where somebody else
+        ended it than the two that spoke.
         """
-        if reason == _DRAINING and not self._is_led and self._begun_anew():
+        if reason in _ANEW and not self._is_led and self._begun_anew(reason):
             return
         if not self._is_led:
             self._answer(reason)
@@ -152,7 +154,7 @@ class LocalConnection(asyncio.Protocol):
         if reason not in ("", "connection_reset", "session_closed") and not is_over:
             self._on_refusal(reason, message)
 
-    def _begun_anew(self) -> bool:
+    def _begun_anew(self, reason: str) -> bool:
         """Wait for another tunnel with what was read; False when that is not known any more."""
         transport, meter, client = self._transport, self._meter, self._client
         if transport is None or transport.is_closing() or meter is None or client is None:
@@ -163,7 +165,8 @@ class LocalConnection(asyncio.Protocol):
         self._early, self._has_finished = kept, meter.has_finished
         self._port = None
         transport.set_protocol(self)
-        self._line.turn_from(client)
+        if reason != OPEN_UNSENT:
+            self._line.turn_from(client)
         self._set_timer(WAIT_SECONDS)
         self._line.want(self)
         return True
@@ -178,7 +181,7 @@ class LocalConnection(asyncio.Protocol):
         if self._port is not None:
             self._port.abort()
         elif self._transport is not None:
-            self._transport.abort()
+            drop(self._transport)
 
     def _set_timer(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -186,6 +189,10 @@ class LocalConnection(asyncio.Protocol):
             self._timer = None
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
+
+    def no_tunnel(self) -> None:
+        """Drop a connection that waits: there will be no tunnel for it."""
+        self._give_up()
 
     def _give_up(self) -> None:
         self._refuse("gateway_unreachable", "There was no tunnel in time.")

@@ -82,9 +82,13 @@ class TunnelLine:
         self.session_id = ""
 
     def want(self, waiter: TunnelWaiter) -> None:
-        """Give the tunnel to somebody: now, or once there is one again."""
+        """Give the tunnel to somebody: now, or once there is one that a gateway takes part in.
+
+        So what comes while the gateway is away can go on in another tunnel, if this one is gone.
+        """
         client = self._client
-        if client is not None and not client.is_over and not self._leaving.is_set():
+        is_open = client is not None and not client.is_over and client.is_attached
+        if client is not None and is_open and not self._leaving.is_set():
             waiter.tunnel_ready(client)
         else:
             self._waiting[waiter] = None
@@ -143,6 +147,9 @@ class TunnelLine:
         clients = [*self._left.values(), *([self._client] if self._client is not None else [])]
         for client in clients:
             await client.close("normal", "The client has ended.")
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            waiter.no_tunnel()
         await self._close_session(self.session_id)
 
     async def _run(self) -> None:
@@ -164,9 +171,7 @@ class TunnelLine:
             self._leaving.clear()
             self._say("another tunnel is there.")
             self._renewed(self.session_id)
-            waiting, self._waiting = self._waiting, {}
-            for waiter in waiting:
-                waiter.tunnel_ready(self._client)
+            self._serve()
 
     async def _end_of(self, client: TunnelClient) -> TunnelEnd | None:
         """Keep a tunnel until it is over and say why, or None once it is to be left."""
@@ -246,6 +251,13 @@ class TunnelLine:
 
     def _changed(self, attached: bool) -> None:
         self._say("the gateway is back." if attached else "the gateway is away; trying again.")
+        self._serve()
+
+    def _serve(self) -> None:
+        """Give whoever waits the tunnel that there is, if there is one."""
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            self.want(waiter)
 
     async def _told(self, session_id: str, *, is_patient: bool) -> SessionClosed | None:
         """Return why the mesh has closed the session, if it has; patiently, if it does soon."""

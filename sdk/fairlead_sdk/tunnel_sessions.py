@@ -51,6 +51,10 @@ class TunnelWaiter(Protocol):
         """Open a channel; may not raise."""
         ...
 
+    def no_tunnel(self) -> None:
+        """Give up: there will be none any more; may not raise."""
+        ...
+
 
 def tunnel_of(opened: OpenedSession) -> SessionTunnel:
     """Return what a session of mode tunnel was opened with; raises Internal where there is none."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
+from fairlead_tunnel.driver_sides import TICKET_CARRIER, CarrierDriver, OrderedCarrier
 from fairlead_tunnel.handshake import (
     MAX_EARLY_BYTES,
     SECRET_BYTES,
@@ -27,10 +27,6 @@ from fairlead_tunnel.handshake import (
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.records import Suite
 from fairlead_tunnel.ticket import Grant, TicketInvalid, TicketKey, UsedTickets
-
-TICKET_CARRIER: Final = 1
-"""The number of the carrier that a ticket attaches; the others count up from there."""
-
 
 TUNNEL_UNKNOWN: Final = "tunnel_unknown"
 """The reason for which a gateway refuses a carrier of a tunnel that it does not have."""

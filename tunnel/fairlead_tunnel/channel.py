@@ -76,6 +76,7 @@ class Channel:
         "_reset_acked",
         "accepted",
         "channel_id",
+        "has_left",
         "inbound",
         "open_acked",
         "opens",
@@ -94,6 +95,7 @@ class Channel:
         self.opens = opens
         self.open_acked = not opens
         self.accepted = False
+        self.has_left = not opens
         self.reset: Ending | None = None
         self.peer_reset = False
         self.queued = False
@@ -179,6 +181,7 @@ class Channel:
             due.add(Item.OPEN)  # so that no frame of it can arrive before its OPEN
         if Item.OPEN in due and not self.open_acked:
             frames.append(Open(self.channel_id, self.target))
+            self.has_left = True
         if Item.ACCEPTED in due and self.reset is None:
             frames.append(Accepted(self.channel_id))
         if Item.WINDOW in due:

@@ -117,15 +117,10 @@ class ChannelPort(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Drop the connection; its peer sees RST, not an end of file (SO_LINGER of 0)."""
+        """Drop the connection; its peer sees RST, not an end of file."""
         self._is_dropped = True
-        if self._transport is None:
-            return
-        plug = self._transport.get_extra_info("socket")
-        if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
-            with contextlib.suppress(OSError):
-                plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._transport.abort()
+        if self._transport is not None:
+            drop(self._transport)
 
     def pause_writing(self) -> None:
         """Grant no more for now; asyncio calls this."""
@@ -143,3 +138,12 @@ class ChannelPort(asyncio.Protocol):
         if exc is None and self._unread:
             exc = ConnectionAbortedError("closed with bytes that were not passed on")
         self._user.port_lost(self._channel, exc)
+
+
+def drop(transport: asyncio.Transport) -> None:
+    """Drop a connection in a way that its peer sees RST, not an end of file (SO_LINGER of 0)."""
+    plug = transport.get_extra_info("socket")
+    if plug is not None and plug.family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from fairlead_tunnel.outbox import Batch
+
+TICKET_CARRIER: Final = 1
+"""The number of the carrier that a ticket attaches; the others count up from there."""
+OPEN_UNSENT: Final = "open_unsent"
+"""Why a channel has ended whose tunnel was over before its OPEN could leave: nobody has heard of
+it, and it may be opened in another tunnel."""
 
 
 class OrderedCarrier(Protocol):
@@ -100,7 +106,8 @@ class DriverUser(Protocol):
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Note that a channel has ended, once its port is gone too.
 
-        The reason is empty when both directions finished and the port has passed everything on.
+        The reason is empty when both directions finished and the port has passed everything on,
+        and OPEN_UNSENT where the tunnel ended first.
         """
         ...
 

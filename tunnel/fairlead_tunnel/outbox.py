@@ -83,7 +83,14 @@ class Outbox:
         return self._seal(0, [b"", encode(close)], [])
 
     def take_batch(
-        self, *, carrier: int, most: int, now: float, answer: bool, alive: Sequence[Range]
+        self,
+        *,
+        carrier: int,
+        most: int,
+        now: float,
+        answer: bool,
+        alive: Sequence[Range],
+        opens: bool,
     ) -> Batch | None:
         """Return what is to be sent now, or None; see `Tunnel.take_batch`."""
         if self._held:
@@ -96,7 +103,8 @@ class Outbox:
         pieces: list[Content] = [b""]
         parts: list[Part] = []
         if not self._departures.full:
-            self._fill(pieces, parts, most - BATCH_HEADER_BYTES - _ROOM_FOR_NEWS)
+            room = most - BATCH_HEADER_BYTES - _ROOM_FOR_NEWS
+            self._fill(pieces, parts, room, opens=opens)
         if len(pieces) == 1 and not ack_due and not alive:
             return None
         if alive:
@@ -138,7 +146,7 @@ class Outbox:
             if channel_id in self._channels:
                 self.want(self._channels[channel_id])
 
-    def _fill(self, pieces: list[Content], parts: list[Part], room: int) -> None:
+    def _fill(self, pieces: list[Content], parts: list[Part], room: int, *, opens: bool) -> None:
         window = self._window
         if window.due:
             window.due = False
@@ -155,6 +163,9 @@ class Outbox:
             channel = self._ready.popleft()
             channel.queued = False
             if channel.channel_id not in self._channels:
+                continue
+            if not (opens or channel.has_left):
+                self.want(channel)
                 continue
             room -= channel.take_control(pieces, parts)
             share = min(room - 16, _SHARE) if self._ready else room - 16

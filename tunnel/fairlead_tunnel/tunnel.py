@@ -227,17 +227,19 @@ class Tunnel:
         now: float,
         answer: bool = False,
         alive: Sequence[Range] = (),
+        opens: bool = True,
     ) -> Batch | None:
         """Return what is to be sent over a carrier now, at most `most` bytes (4096 or more).
 
         None when there is nothing. `answer` acknowledges without delay, for carriers that may not
-        be able to later; `alive` names the carriers that the client still waits for.
+        be able to later; `alive` names the carriers that the client still waits for. Without
+        `opens` channels whose OPEN was never sent wait for a later batch.
         """
         if most < SMALLEST_BATCH:
             raise Misuse("a batch has room for 4096 bytes or more")
         if self._over is None:
             return self._outbox.take_batch(
-                carrier=carrier, most=most, now=now, answer=answer, alive=alive
+                carrier=carrier, most=most, now=now, answer=answer, alive=alive, opens=opens
             )
         if not self._close_due:
             return None
@@ -272,7 +274,6 @@ class Tunnel:
         except (FrameInvalid, FlowViolation) as error:
             self.close("protocol_error", str(error))
             events.append(TunnelOver("protocol_error", str(error)))
-            return events
         return events
 
     # Receiving
@@ -392,7 +393,8 @@ class Tunnel:
             self._room.leave(channel)
 
     def _end(self, reason: str, message: str) -> None:
-        self._over = TunnelOver(reason, message)
+        unsent = frozenset(key for key, each in self._channels.items() if not each.has_left)
+        self._over = TunnelOver(reason, message, unsent)
         self._channels.clear()
         self._outbox.clear()
         self._room.clear()

@@ -118,6 +118,11 @@ class TunnelClient:
         return self._tunnel.over is not None
 
     @property
+    def is_attached(self) -> bool:
+        """Say whether there is a carrier, as far as is known here."""
+        return self._carrier is not None and not self._carrier.gone.done()
+
+    @property
     def driver(self) -> TunnelDriver:
         """What connections of its channels are led by."""
         return self._driver

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fairlead_tunnel.channel_port import Port
-from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
+from fairlead_tunnel.driver_sides import OPEN_UNSENT, TICKET_CARRIER, DriverUser, OrderedCarrier
 from fairlead_tunnel.frames import Content, Range
 from fairlead_tunnel.ranges import RangeSet
 from fairlead_tunnel.tunnel import Tunnel
@@ -102,11 +102,13 @@ class TunnelDriver:
     def hello_batch(self, number: int, most: int) -> bytes:
         """Return what goes with a client's hello: what there is to send, and which carriers live.
 
-        The number is that of the hello's carrier; `attach` or `detach` follows.
+        The number is that of the hello's carrier; `attach` or `detach` follows. A channel that was
+        never told of waits for the answer, unless it is a ticket's: whoever refuses a later hello
+        has then not heard of it, whether or not that was the gateway.
         """
         self._greeting.add(number)
         alive = _ranges_of({*self._carriers, *self._greeting})
-        return self._first_batch(number, most, alive)
+        return self._first_batch(number, most, alive, opens=number == TICKET_CARRIER)
 
     def answer_batch(self, number: int, most: int, *, restate: bool = False) -> bytes:
         """Return what goes with a gateway's answer; empty when there is nothing.
@@ -117,9 +119,16 @@ class TunnelDriver:
             self._tunnel.restate()
         return self._first_batch(number, most)
 
-    def _first_batch(self, number: int, most: int, alive: Sequence[Range] = ()) -> bytes:
+    def _first_batch(
+        self, number: int, most: int, alive: Sequence[Range] = (), *, opens: bool = True
+    ) -> bytes:
         batch = self._tunnel.take_batch(
-            carrier=number, most=most, now=self._loop.time(), answer=True, alive=alive
+            carrier=number,
+            most=most,
+            now=self._loop.time(),
+            answer=True,
+            alive=alive,
+            opens=opens,
         )
         return b"".join(batch.pieces) if batch is not None else b""
 
@@ -278,8 +287,9 @@ class TunnelDriver:
         carriers, self._carriers = self._carriers, {}
         for carrier in carriers.values():
             carrier.close()
+        unsent = self._tunnel.over.unsent if self._tunnel.over is not None else ()
         for channel in [*self._streams]:
-            self._end(channel, reason, message)
+            self._end(channel, OPEN_UNSENT if channel in unsent else reason, message)
         self._user.over(reason, message)
 
     def _end_if_done(self, stream: _Stream) -> None:

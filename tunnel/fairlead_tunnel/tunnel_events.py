@@ -67,10 +67,14 @@ class CarriersNamed:
 
 @dataclass(frozen=True, slots=True)
 class TunnelOver:
-    """The tunnel ended with all of its channels; no event follows."""
+    """The tunnel ended with all of its channels; no event follows.
+
+    `unsent` are channels whose OPEN was given to no carrier, so that the peer cannot know them.
+    """
 
     reason: str
     message: str
+    unsent: frozenset[int] = frozenset()
 
 
 TunnelEvent: TypeAlias = (

@@ -7,6 +7,7 @@ import pytest
 from fairlead_tunnel.frames import (
     Accepted,
     Ack,
+    Alive,
     Close,
     Fin,
     Frame,
@@ -319,6 +320,30 @@ def test_the_end_of_a_tunnel_is_told_once() -> None:
     assert pair.client.batch() is None
     with pytest.raises(Misuse):
         pair.client.tunnel.open("db:5432")
+
+
+def test_a_tunnel_that_is_over_names_the_channels_that_nobody_has_heard_of() -> None:
+    pair = Pair()
+    tunnel = pair.client.tunnel
+    told, held = tunnel.open("db:5432"), tunnel.open("db:5432", hold_until=9.0)
+    assert pair.client.batch(carrier=1) is not None
+    tunnel.carrier_lost(1)
+    waiting = tunnel.open("db:5432")
+    tunnel.write(waiting, b"hello")
+    hello = tunnel.take_batch(carrier=2, most=MOST, now=0.0, alive=((2, 2),), opens=False)
+    assert hello is not None
+    frames = frames_of(b"".join(hello.pieces))
+    assert frames == [Alive(((2, 2),)), Open(told, "db:5432")]
+    tunnel.close("tunnel_unknown", "The gateway has started anew.")
+    assert tunnel.over is not None
+    assert tunnel.over.unsent == {held, waiting}
+
+
+def test_what_a_hello_left_out_goes_with_the_next_batch() -> None:
+    pair = Pair()
+    channel = pair.client.tunnel.open("db:5432")
+    assert pair.client.tunnel.take_batch(carrier=2, most=MOST, now=0.0, opens=False) is None
+    assert frames_of(pair.client.batch(carrier=2)) == [Open(channel, "db:5432")]
 
 
 def test_bytes_before_the_gateway_has_said_that_it_accepted() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fairlead_tunnel.carriers import TunnelTicket
-from fairlead_tunnel.driver_sides import CarrierDriver
+from fairlead_tunnel.driver_sides import OPEN_UNSENT, CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.records import Suite
@@ -178,7 +178,7 @@ async def test_a_carrier_that_is_lost_is_replaced_and_channels_stay() -> None:
     assert user.endings == []
     await client.close("normal", "Done.")
     assert await keeping == TunnelEnd("normal", "Done.")
-    assert user.endings == ["normal"]
+    assert user.endings == [OPEN_UNSENT]
 
 
 async def test_a_gateway_that_stays_away_ends_the_tunnel_and_its_channels() -> None:
@@ -189,7 +189,7 @@ async def test_a_gateway_that_stays_away_ends_the_tunnel_and_its_channels() -> N
     room.dialler.faults = [OSError("away"), OSError("away")]
     room.dialler.carriers[0].close()
     end = await client.keep()
-    assert (end.reason, user.endings) == ("gateway_unreachable", ["gateway_unreachable"])
+    assert (end.reason, user.endings) == ("gateway_unreachable", [OPEN_UNSENT])
     assert client.is_over
     with pytest.raises(TunnelGone):
         client.open("tcp:80", user)
@@ -203,7 +203,7 @@ async def test_a_gateway_that_knows_the_tunnel_no_more_ends_it() -> None:
     room.dialler.faults = [AttachRefused("tunnel_unknown", "It has started anew.")]
     room.dialler.carriers[0].close()
     assert await client.keep() == TunnelEnd("tunnel_unknown", "It has started anew.")
-    assert user.endings == ["tunnel_unknown"]
+    assert user.endings == [OPEN_UNSENT]
 
 
 async def test_a_cancelled_attempt_leaves_the_tunnel_to_be_closed() -> None:
@@ -228,4 +228,4 @@ async def test_a_tunnel_has_so_many_channels() -> None:
     with pytest.raises(TunnelFull):
         client.open("tcp:80", user)
     await client.close("normal", "Done.")
-    assert user.endings == ["normal"] * 4096
+    assert user.endings == [OPEN_UNSENT] * 4096

@@ -1,0 +1,145 @@
+"""Connections that come while the gateway is away, or is killed before it has heard of them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+import pytest
+
+from fairlead_tunnel.frames import Open, decode
+from fairlead_tunnel.record_stream import RecordStream
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+from tests.contract.tunnel.line_world import World, echo, world
+from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listening, said
+from tests.contract.tunnel.test_socks import DONE, request
+from tests.eventually import eventually
+
+pytestmark = pytest.mark.asyncio
+SECONDS = 60
+
+
+async def killed(it: World) -> None:
+    """Have the gateway start anew: it knows none of its tunnels any more."""
+    await it.gateway.stop()
+    await it.gateway.start()
+
+
+async def taken(it: World, count: int) -> None:
+    """Wait until so many local connections are there."""
+
+    async def connections() -> int:
+        return it.ports.traffic.connections
+
+    await eventually(connections, count.__eq__)
+
+
+async def test_what_comes_while_a_killed_gateway_is_away_goes_through_the_next_tunnel() -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        port = await listening(it)
+        await it.gateway.stop()
+        await said(it, "away")
+        receiving = [asyncio.ensure_future(echoed(port, CONTENT)) for _ in range(4)]
+        await taken(it, 4)
+        await it.gateway.start()
+        assert await asyncio.gather(*receiving) == [CONTENT] * 4
+        assert it.mesh.opened == ["ses_0", "ses_1"]
+        assert it.refusals == []
+        assert [len(each.wants) for each in it.gateway.exits] == [0, 4]
+
+
+async def test_a_client_of_socks_that_comes_meanwhile_is_answered_then() -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        target = await it.serve(echo)
+        proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
+        await it.gateway.stop()
+        await said(it, "away")
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+        writer.write(request("exit.test", target) + b"early")
+        assert await reader.readexactly(2) == b"\x05\x00"
+        await it.gateway.start()
+        assert await reader.readexactly(len(DONE)) == DONE
+        assert await echoed_by(reader, writer, CONTENT) == b"early" + CONTENT
+        assert it.refusals == []
+
+
+@pytest.mark.parametrize("size", [5, 60_000])
+async def test_an_open_that_no_carrier_took_is_made_in_the_next_tunnel(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = secrets.token_bytes(size)
+    async with asyncio.timeout(SECONDS), world() as it:
+        port = await listening(it)
+        with monkeypatch.context() as context:
+            context.setattr(RecordStream, "can_send", False)
+            receiving = asyncio.ensure_future(echoed(port, content))
+            await eventually(lambda: _open_here(it))
+            await it.gateway.stop()
+        await it.gateway.start()
+        assert await receiving == content
+        assert it.refusals == []
+        assert [len(each.wants) for each in it.gateway.exits] == [0, 1]
+
+
+async def _open_here(it: World) -> int:
+    client = it.line._client
+    assert client is not None
+    return client.driver.channels
+
+
+async def test_an_open_that_a_carrier_took_is_never_made_again() -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        port = await listening(it)
+        it.exit.dials.clear()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"once")
+
+        async def wants() -> int:
+            return len(it.exit.wants)
+
+        await eventually(wants)
+        await killed(it)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        assert await echoed(port) == b"hello"
+        assert [len(each.wants) for each in it.gateway.exits] == [1, 1]
+
+
+async def test_a_later_hello_tells_of_no_channel_that_nobody_has_heard_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    greet, hellos = TunnelDriver.hello_batch, list[bytes]()
+
+    def hello_batch(driver: TunnelDriver, number: int, most: int) -> bytes:
+        hellos.append(greet(driver, number, most))
+        return hellos[-1]
+
+    monkeypatch.setattr(TunnelDriver, "hello_batch", hello_batch)
+    async with asyncio.timeout(SECONDS), world() as it:
+        port = await listening(it)
+        with monkeypatch.context() as context:
+            context.setattr(RecordStream, "can_send", False)
+            receiving = asyncio.ensure_future(echoed(port))
+            await eventually(lambda: _open_here(it))
+            await it.gateway.stop()
+        await it.gateway.listen()
+        assert await receiving == b"hello"
+        assert it.mesh.opened == ["ses_0"]
+        frames = [frame for batch in hellos[1:] for frame in decode(batch)[2]]
+        assert frames
+        assert not any(isinstance(each, Open) for each in frames)
+
+
+async def test_who_waits_when_the_line_ends_is_reset() -> None:
+    async with asyncio.timeout(SECONDS):
+        async with world() as it:
+            port = await listening(it)
+            await it.gateway.stop()
+            await said(it, "away")
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"hello")
+            await taken(it, 1)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
