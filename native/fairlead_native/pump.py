@@ -35,6 +35,22 @@ class TunnelUser(Protocol):
         """
         ...
 
+    def unled(self, channel: int, reason: str, message: str) -> None:
+        """Note that a channel has ended that had no connection yet; client only.
+
+        When `connect` was called meanwhile, `ended` or `given_back` says what came of that.
+        """
+        ...
+
+    def given_back(
+        self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Take a connection whose channel has ended with nothing done; client only.
+
+        `early` was read of it, and an end that was read is told again. It does not block.
+        """
+        ...
+
     def carrier_lost(self, number: int, message: str) -> None:
         """Note that a carrier has ended; once for each that was attached."""
         ...
@@ -54,7 +70,7 @@ class Pump:
     def __init__(self) -> None:
         self._core = PumpCore()
         self._loop = asyncio.get_running_loop()
-        self._teller = _Teller(loop=self._loop)
+        self._teller = _Teller(loop=self._loop, core=self._core)
         self._descriptor = self._core.fileno()
         self._loop.add_reader(self._descriptor, self._dispatch)
         self._is_closed = False
@@ -153,9 +169,9 @@ class PumpedTunnel:
         """
         return self._core.open(self.number, target, hold_seconds)
 
-    def connect(self, channel: int, connection: socket.socket) -> None:
-        """Lead a channel to a connection, which accepts it at a gateway."""
-        self._core.connect(self.number, channel, connection.detach())
+    def connect(self, channel: int, connection: socket.socket, early: bytes = b"") -> None:
+        """Lead a channel to a connection of which `early` was read; this accepts a gateway's."""
+        self._core.connect(self.number, channel, connection.detach(), early)
 
     def dial(self, channel: int, host: str, port: int) -> None:
         """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""
@@ -173,8 +189,9 @@ class PumpedTunnel:
 class _Teller:
     """Passes on what happened."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, *, loop: asyncio.AbstractEventLoop, core: PumpCore) -> None:
         self._loop = loop
+        self._core = core
         self.users: dict[int, TunnelUser] = {}
 
     def wanted(self, tunnel: int, channel: int, target: str, /) -> None:
@@ -197,6 +214,22 @@ class _Teller:
         if user := self.users.get(tunnel):
             user.ended(channel, reason, message)
 
+    def unled(self, tunnel: int, channel: int, reason: str, message: str, /) -> None:
+        """Pass on the end of a channel without a connection."""
+        if user := self.users.get(tunnel):
+            user.unled(channel, reason, message)
+
+    def given_back(
+        self, tunnel: int, channel: int, descriptor: int, early: bytes, reason: str, message: str, /
+    ) -> None:
+        """Pass a connection on, or close it where nobody is."""
+        connection = socket.socket(fileno=descriptor)
+        connection.setblocking(False)
+        if user := self.users.get(tunnel):
+            user.given_back(channel, connection, early, reason, message)
+        else:
+            connection.close()
+
     def carrier_lost(self, tunnel: int, carrier: int, message: str, /) -> None:
         """Pass on the end of a carrier."""
         if user := self.users.get(tunnel):
@@ -208,6 +241,10 @@ class _Teller:
             user.over(reason, message)
 
     def gone(self, tunnel: int, /) -> None:
+        """Have a tunnel forgotten, behind all that was asked of it."""
+        self._core.forget(tunnel)
+
+    def forgotten(self, tunnel: int, /) -> None:
         """Pass on that nothing is left of a tunnel."""
         if user := self.users.pop(tunnel, None):
             user.gone()

@@ -163,6 +163,18 @@ impl Pump {
         Some((lane, &mut self.around))
     }
 
+    /// Have a lane no more that Python has heard the end of.
+    pub fn forget(&mut self, id: u32) {
+        if let Some(mut lane) = self.lanes.remove(&id) {
+            self.ready.remove(&id);
+            if let Some(due) = lane.scheduled.take() {
+                self.deadlines.remove(&(due, id));
+            }
+            lane.happenings.push(Happening::Forgotten);
+            self.events.push(id, &mut lane.happenings);
+        }
+    }
+
     fn run(mut self) {
         let mut polled = Polled::with_capacity(512);
         while !self.is_stopped {
@@ -226,16 +238,11 @@ impl Pump {
         if lane.turn(now, &mut self.around) {
             self.ready.insert(id);
         }
-        let is_done = lane.is_done(now);
-        if is_done {
-            lane.drop_all(&mut self.around);
-            lane.happenings.push(Happening::Gone);
+        if lane.is_done(now) {
+            lane.end_all(&mut self.around);
         }
         self.events.push(id, &mut lane.happenings);
-        if is_done {
-            self.lanes.remove(&id);
-            self.ready.remove(&id);
-        } else if let Some(due) = lane.deadline() {
+        if let Some(due) = lane.deadline() {
             lane.scheduled = Some(due);
             self.deadlines.insert((due, id));
         }

@@ -1,12 +1,13 @@
 //! The face of the pump to Python: steps go to its thread, and what happens is told when asked for.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use fairlead_tunnel::Side;
 use fairlead_tunnel::frames::{MAX_TARGET_BYTES, is_reason};
 use fairlead_tunnel::records::Suite;
@@ -135,10 +136,11 @@ impl PumpCore {
         Ok(opened.flatten())
     }
 
-    fn connect(&self, tunnel: u32, channel: u32, descriptor: i32) {
+    fn connect(&self, tunnel: u32, channel: u32, descriptor: i32, early: &[u8]) {
         let socket = taken(descriptor);
+        let early = Bytes::copy_from_slice(early);
         self.tell(tunnel, move |lane, around| {
-            lane.connect(channel, socket, around);
+            lane.connect(channel, socket, early, around);
         });
     }
 
@@ -167,6 +169,11 @@ impl PumpCore {
             lane.close(&reason, &message, around);
         });
         Ok(())
+    }
+
+    /// Have a tunnel no more of which `gone` was told; `forgotten` follows.
+    fn forget(&self, tunnel: u32) {
+        self.locked(|thread| thread.send(Box::new(move |pump| pump.forget(tunnel))));
     }
 
     fn stop(&self, py: Python<'_>) {
@@ -291,6 +298,21 @@ fn tell(
         Happening::Ended(channel, reason, message) => {
             sink.call_method1(intern!(py, "ended"), (tunnel, channel, reason, message))
         }
+        Happening::Unled(channel, reason, message) => {
+            sink.call_method1(intern!(py, "unled"), (tunnel, channel, reason, message))
+        }
+        Happening::GivenBack(channel, socket, early, reason, message) => {
+            let early = PyBytes::new(py, &early);
+            let arguments = (
+                tunnel,
+                channel,
+                socket.into_raw_fd(),
+                early,
+                reason,
+                message,
+            );
+            sink.call_method1(intern!(py, "given_back"), arguments)
+        }
         Happening::CarrierLost(carrier, why) => {
             sink.call_method1(intern!(py, "carrier_lost"), (tunnel, carrier, why))
         }
@@ -298,6 +320,7 @@ fn tell(
             sink.call_method1(intern!(py, "over"), (tunnel, reason, message))
         }
         Happening::Gone => sink.call_method1(intern!(py, "gone"), (tunnel,)),
+        Happening::Forgotten => sink.call_method1(intern!(py, "forgotten"), (tunnel,)),
     }
     .map(drop)
 }

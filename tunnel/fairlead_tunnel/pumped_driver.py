@@ -24,6 +24,17 @@ class PumpedUser(DriverUser, Protocol):
         """Dial another address or `refuse`; `error` is an errno; gateway only."""
         ...
 
+    def given_back(
+        self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Take a connection whose channel has ended, where `ended` is not told; client only.
+
+        Nothing was done for it: the gateway drains, or the tunnel ended before it heard of the
+        channel. `early` was read of it, at most 64 KiB; an end that was read is told again. It
+        does not block; one of `listen` says by `getsockname` where it came from.
+        """
+        ...
+
 
 class NativeTunnel(Protocol):
     """What is used of `fairlead_native.PumpedTunnel`."""
@@ -60,7 +71,7 @@ class NativeTunnel(Protocol):
 
     def open(self, target: str, *, hold_seconds: float) -> int | None: ...
 
-    def connect(self, channel: int, connection: socket.socket) -> None: ...
+    def connect(self, channel: int, connection: socket.socket, early: bytes) -> None: ...
 
     def dial(self, channel: int, host: str, port: int) -> None: ...
 
@@ -84,8 +95,11 @@ class PumpedDriver:
     def __init__(self, *, pump: NativePump, side: Side, user: PumpedUser) -> None:
         self._user = user
         self._streams: dict[int, RecordStream] = {}
+        self._led: set[int] = set()
+        self._refused: set[int] = set()
+        self._is_client = side is Side.CLIENT
         self._is_over = False
-        self._tunnel = pump.tunnel(is_client=side is Side.CLIENT, user=self)
+        self._tunnel = pump.tunnel(is_client=self._is_client, user=self)
 
     @property
     def is_over(self) -> bool:
@@ -174,9 +188,14 @@ class PumpedDriver:
             raise TunnelFull("the tunnel is over, or has as many channels as it may")
         return channel
 
-    def connect(self, channel: int, connection: socket.socket) -> None:
-        """Lead a channel to a connection that is there, which accepts it at a gateway."""
-        self._tunnel.connect(channel, connection)
+    def connect(self, channel: int, connection: socket.socket, early: bytes = b"") -> None:
+        """Lead a channel to a connection that is there, which accepts it at a gateway.
+
+        `early` was read of it, and comes before what is still to be read.
+        """
+        if self._is_client:
+            self._led.add(channel)
+        self._tunnel.connect(channel, connection, early)
 
     def dial(self, channel: int, host: str, port: int) -> None:
         """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""
@@ -184,6 +203,8 @@ class PumpedDriver:
 
     def refuse(self, channel: int, reason: str, message: str) -> None:
         """Give a channel up, and drop its connection."""
+        if channel in self._led:
+            self._refused.add(channel)
         self._tunnel.refuse(channel, reason, message)
 
     def close(self, reason: str, message: str) -> None:
@@ -206,7 +227,25 @@ class PumpedDriver:
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Pass on that a channel has ended."""
+        self._led.discard(channel)
+        self._refused.discard(channel)
         self._user.ended(channel, reason, message)
+
+    def unled(self, channel: int, reason: str, message: str) -> None:
+        """Pass on that a channel has ended, unless a connection is on its way to it."""
+        if channel not in self._led:
+            self._user.ended(channel, reason, message)
+
+    def given_back(
+        self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Give a connection back, unless its user has given it up meanwhile."""
+        self._led.discard(channel)
+        if channel in self._refused:
+            connection.close()
+            self.ended(channel, reason, message)
+            return
+        self._user.given_back(channel, connection, early, reason, message)
 
     def carrier_lost(self, number: int, message: str) -> None:
         """Tell a carrier that it has ended."""

@@ -19,6 +19,8 @@ use super::{Role, Surroundings};
 mod moving;
 mod ports;
 
+use ports::Ending;
+
 /// A lane takes so many rounds before others on the thread have their turn.
 const MOST_ROUNDS: usize = 8;
 /// How long the last batch of a tunnel may take to leave.
@@ -35,12 +37,18 @@ pub enum Happening {
     DialFailed(u32, i32),
     /// A channel has ended; the reason is empty when both directions did as they should.
     Ended(u32, String, String),
+    /// A client's channel has ended before a connection was led to it.
+    Unled(u32, String, String),
+    /// A channel has ended of which the target knows nothing: its connection, and what was read.
+    GivenBack(u32, Socket, Vec<u8>, String, String),
     /// A carrier has ended, with what the kernel or the protocol says.
     CarrierLost(u32, String),
     /// The tunnel has ended with all of its channels.
     Over(String, String),
-    /// Nothing more is told: all carriers have ended too.
+    /// All carriers have ended too.
     Gone,
+    /// Nothing more is told: Python has heard that, and asked to have it forgotten.
+    Forgotten,
 }
 
 /// Bytes and channels of one tunnel, for whoever asks at any time.
@@ -65,12 +73,15 @@ pub struct Lane {
     dead: Vec<u32>,
     carriers: BTreeMap<u32, Carrier>,
     ports: HashMap<u32, Port>,
+    /// How a client's channels ended whose connections may be on their way here.
+    unled: BTreeMap<u32, Ending>,
     /// Channels whose connections may have something to read.
     readable: VecDeque<u32>,
     /// Channels whose connections take more, or are connected, or not.
     writable: Vec<u32>,
     listeners: HashMap<u32, Listener>,
     ends_at: Option<Instant>,
+    is_gone: bool,
 }
 
 impl Lane {
@@ -87,10 +98,12 @@ impl Lane {
             dead: Vec::new(),
             carriers: BTreeMap::new(),
             ports: HashMap::new(),
+            unled: BTreeMap::new(),
             readable: VecDeque::new(),
             writable: Vec::new(),
             listeners: HashMap::new(),
             ends_at: None,
+            is_gone: false,
         }
     }
 
@@ -144,6 +157,10 @@ impl Lane {
         around: &mut Surroundings,
     ) {
         self.greeting.remove(&number);
+        if self.is_gone {
+            let ended = Happening::CarrierLost(number, "The tunnel is over.".into());
+            return self.happenings.push(ended);
+        }
         match around.watch(&socket, self.id, Role::Carrier(number)) {
             Ok(token) => {
                 let carrier = Carrier::new(socket, token, keys, received);
@@ -176,6 +193,9 @@ impl Lane {
         target: String,
         around: &mut Surroundings,
     ) {
+        if self.tunnel.over().is_some() {
+            return;
+        }
         // A descriptor that cannot be watched is none that accepts: nothing would come of it.
         if let Ok(token) = around.watch(&socket, self.id, Role::Listener(number)) {
             let listener = Listener {
@@ -254,6 +274,9 @@ impl Lane {
 
     /// Return when it wants its next turn, if nothing happens.
     pub fn deadline(&self) -> Option<Instant> {
+        if self.is_gone {
+            return None;
+        }
         let stalled = self.listeners.values().any(|each| each.is_stalled);
         let stalled = stalled.then(|| Instant::now() + STALL);
         let has_room = self.carriers.values().any(Carrier::has_room);
@@ -261,18 +284,22 @@ impl Lane {
         [stalled, due, self.ends_at].into_iter().flatten().min()
     }
 
-    /// Say whether the tunnel is over, and its last batch has left or had the time to.
+    /// Say whether the tunnel is over, and its last batch has left or had the time to; once.
     pub fn is_done(&self, now: Instant) -> bool {
-        self.ends_at
-            .is_some_and(|at| at <= now || self.carriers.values().all(|each| each.unsent() == 0))
+        !self.is_gone
+            && self.ends_at.is_some_and(|at| {
+                at <= now || self.carriers.values().all(|each| each.unsent() == 0)
+            })
     }
 
-    /// Drop what is left.
-    pub fn drop_all(&mut self, around: &mut Surroundings) {
+    /// Drop what is left and say so; what still comes is answered.
+    pub fn end_all(&mut self, around: &mut Surroundings) {
         let numbers: Vec<u32> = self.carriers.keys().copied().collect();
         for number in numbers {
             self.drop_carrier(number, "The tunnel is over.", around);
         }
+        self.is_gone = true;
+        self.happenings.push(Happening::Gone);
     }
 }
 

@@ -13,6 +13,8 @@ use super::buffers::{Buffers, READ_BYTES};
 
 /// So much of what waits for the connection is joined.
 const JOINED: usize = 64 * 1024;
+/// A connection of which more was read is not given back.
+const MOST_KEPT: usize = 64 * 1024;
 
 /// How far a connection is.
 pub enum Plug {
@@ -41,14 +43,18 @@ pub struct Port {
     is_shut: bool,
     /// Whether Python is told when it is accepted and when it has ended as it should.
     pub is_told: bool,
+    /// What others have read of the connection, which counts as if it were still to be read.
+    early: Bytes,
+    /// What was read while the channel was not accepted; None: the connection stays here.
+    kept: Option<Vec<u8>>,
     unwritten: VecDeque<Vec<u8>>,
     /// How much of the first of them was written.
     written: usize,
 }
 
 impl Port {
-    /// Make it without a connection.
-    pub fn new(is_told: bool) -> Self {
+    /// Make it without a connection; a client's may be given back until its channel is accepted.
+    pub fn new(is_told: bool, is_client: bool) -> Self {
         Port {
             plug: Plug::Missing,
             is_readable: false,
@@ -60,15 +66,18 @@ impl Port {
             peer_finished: false,
             is_shut: false,
             is_told,
+            early: Bytes::new(),
+            kept: is_client.then(Vec::new),
             unwritten: VecDeque::new(),
             written: 0,
         }
     }
 
-    /// Use a connection from now on.
-    pub fn connect(&mut self, socket: Socket, token: Token) {
+    /// Use a connection from now on, of which `early` was read before.
+    pub fn connect(&mut self, socket: Socket, token: Token, early: Bytes) {
         let _ = socket.set_tcp_nodelay(true); // a Unix socket has no such delay
         self.plug = Plug::Connected(socket, token);
+        self.early = early;
         self.is_readable = true;
         self.is_writable = true;
     }
@@ -91,8 +100,45 @@ impl Port {
         self.has_finished && self.is_shut
     }
 
+    /// Note that the channel was accepted: the connection stays here.
+    pub fn accepted(&mut self) {
+        self.kept = None;
+    }
+
+    /// Return the connection and what was read of it, if nothing has come of it yet; only then it
+    /// is not here any more.
+    pub fn give_back(&mut self) -> Option<(Socket, Vec<u8>)> {
+        let mut kept = self.kept.take()?;
+        match std::mem::replace(&mut self.plug, Plug::Missing) {
+            Plug::Connected(socket, _) => {
+                kept.extend_from_slice(&self.early);
+                Some((socket, kept))
+            }
+            plug => {
+                self.plug = plug;
+                None
+            }
+        }
+    }
+
     /// Read at most `most` bytes; None: there are none now. Empty: the end.
     pub fn read(&mut self, most: usize, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
+        let found = if self.early.is_empty() {
+            self.receive(most, buffers)?
+        } else {
+            Some(self.early.split_to(most.min(self.early.len())))
+        };
+        if let (Some(content), Some(kept)) = (&found, &mut self.kept) {
+            if kept.len() + content.len() <= MOST_KEPT {
+                kept.extend_from_slice(content);
+            } else {
+                self.kept = None;
+            }
+        }
+        Ok(found)
+    }
+
+    fn receive(&mut self, most: usize, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
         let Plug::Connected(socket, _) = &self.plug else {
             return Ok(None);
         };

@@ -71,6 +71,8 @@ pub struct Channel {
     pub reset: Option<(String, String)>,
     /// Whether a batch will ask it for frames.
     pub is_queued: bool,
+    /// Whether its OPEN was ever put into a batch.
+    pub has_left: bool,
     opens: bool,
     open_acked: bool,
     peer_reset: bool,
@@ -92,6 +94,7 @@ impl Channel {
             is_accepted: false,
             reset: None,
             is_queued: false,
+            has_left: false,
             opens,
             open_acked: !opens,
             peer_reset: false,
@@ -203,6 +206,7 @@ impl Channel {
             parts.push(Part::new(self.id, item));
         };
         if self.due.remove(Item::Open) && !self.open_acked {
+            self.has_left = true;
             say(Item::Open, Frame::Open(self.id, &self.target));
         }
         if self.due.remove(Item::Accepted) && self.reset.is_none() {

@@ -1,7 +1,7 @@
 //! One side of a tunnel; the table of what is received is in `fairlead_tunnel.tunnel`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -81,6 +81,8 @@ pub struct Tunnel {
     ack_said: u64,
     alive_said: u64,
     over: Option<Over>,
+    /// The client's channels of which nothing had left when the tunnel ended.
+    unsaid: HashSet<u32>,
     close_due: bool,
 }
 
@@ -100,6 +102,7 @@ impl Tunnel {
             ack_said: 0,
             alive_said: 0,
             over: None,
+            unsaid: HashSet::new(),
             close_due: false,
         }
     }
@@ -107,6 +110,12 @@ impl Tunnel {
     /// Return why the tunnel ended, if it has.
     pub fn over(&self) -> Option<&Over> {
         self.over.as_ref()
+    }
+
+    /// Say whether the tunnel ended before any batch had this channel's OPEN: the gateway has never
+    /// heard of it.
+    pub fn never_left(&self, id: u32) -> bool {
+        self.unsaid.contains(&id)
     }
 
     /// Return how many channels are not forgotten.
@@ -311,6 +320,10 @@ impl Tunnel {
             reason: reason.into(),
             message: message.into(),
         });
+        if self.side == Side::Client {
+            let unsaid = self.channels.values().filter(|each| !each.has_left);
+            self.unsaid = unsaid.map(|channel| channel.id).collect();
+        }
         self.channels.clear();
         self.outbox.clear();
         self.starved.clear();

@@ -38,6 +38,8 @@ class _PumpedEnd:
         self.accepts: list[int] = []
         self.endings: list[tuple[int, str]] = []
         self.wants: list[str] = []
+        self.given: list[tuple[int, bytes, str]] = []
+        self.connections: list[socket.socket] = []
         self.over_reason = ""
         self.driver = PumpedDriver(pump=pump, side=side, user=self)
 
@@ -50,6 +52,13 @@ class _PumpedEnd:
     def dial_failed(self, channel: int, error: int) -> None:
         """Refuse."""
         self.driver.refuse(channel, "dial_refused", "Nothing listens there.")
+
+    def given_back(
+        self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Keep it."""
+        self.given.append((channel, early, reason))
+        self.connections.append(connection)
 
     def accepted(self, channel: int) -> None:
         """Keep it."""

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::{Happening, Lane, queue};
 use crate::pump::carrier::Carrier;
 use crate::pump::port::Port;
@@ -26,10 +28,10 @@ impl Lane {
                     let _ = socket.set_linger(Some(Duration::ZERO));
                     continue; // as many as a tunnel has: the connection is reset
                 };
-                let mut port = Port::new(false);
+                let mut port = Port::new(false, true);
                 match around.watch(&socket, self.id, Role::Port(channel)) {
                     Ok(token) => {
-                        port.connect(socket, token);
+                        port.connect(socket, token, Bytes::new());
                         queue(channel, &mut port, &mut self.readable);
                     }
                     Err(_) => self.tunnel.reset(

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use fairlead_tunnel::Event;
 use mio::Token;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -12,6 +13,29 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{Happening, LINGER, Lane, queue};
 use crate::pump::port::{Plug, Port};
 use crate::pump::{Role, Surroundings};
+
+/// The reason for which a gateway that is about to stop refuses a channel.
+const DRAINING: &str = "gateway_draining";
+/// The ends of so many channels are kept for connections that may be on their way to them.
+const MOST_UNLED: usize = 1024;
+
+/// How a channel ended; `gives_back`: nothing of it was done, so that another tunnel may do it.
+#[derive(Clone)]
+pub(super) struct Ending {
+    reason: String,
+    message: String,
+    gives_back: bool,
+}
+
+impl Ending {
+    fn new(reason: &str, message: &str, gives_back: bool) -> Self {
+        Ending {
+            reason: reason.into(),
+            message: message.into(),
+            gives_back,
+        }
+    }
+}
 
 impl Lane {
     /// Open a channel and return its number; None: no more channels now.
@@ -21,15 +45,36 @@ impl Lane {
         Some(channel)
     }
 
-    /// Lead a channel to a connection that is there, which accepts it at a gateway.
-    pub fn connect(&mut self, channel: u32, socket: Socket, around: &mut Surroundings) {
+    /// Lead a channel to a connection that is there, which accepts it at a gateway; `early` was
+    /// read of it.
+    pub fn connect(
+        &mut self,
+        channel: u32,
+        socket: Socket,
+        early: Bytes,
+        around: &mut Surroundings,
+    ) {
         if !self.ports.contains_key(&channel) {
-            return;
+            return self.too_late(channel, socket, &early);
         }
         match around.watch(&socket, self.id, Role::Port(channel)) {
-            Ok(token) => self.connected(channel, socket, token, around),
+            Ok(token) => self.connected(channel, socket, token, early, around),
             Err(_) => self.break_off(channel, around),
         }
+    }
+
+    /// Say what comes of a connection whose channel ended while it was on its way here.
+    fn too_late(&mut self, channel: u32, socket: Socket, early: &[u8]) {
+        let Some(ending) = self.unled.remove(&channel) else {
+            return; // a gateway's: who wanted it has given it up
+        };
+        let (reason, message) = (ending.reason, ending.message);
+        self.happenings.push(if ending.gives_back {
+            Happening::GivenBack(channel, socket, early.to_vec(), reason, message)
+        } else {
+            let _ = socket.set_linger(Some(Duration::ZERO));
+            Happening::Ended(channel, reason, message)
+        });
     }
 
     /// Connect a channel's target; `DialFailed` follows when it cannot be reached.
@@ -56,7 +101,9 @@ impl Lane {
             }
         });
         match begun {
-            Ok((socket, token, true)) => self.connected(channel, socket, token, around),
+            Ok((socket, token, true)) => {
+                self.connected(channel, socket, token, Bytes::new(), around);
+            }
             Ok((socket, token, false)) => port.plug = Plug::Connecting(socket, token),
             Err(error) => self.dial_failed(channel, &error),
         }
@@ -65,7 +112,8 @@ impl Lane {
     /// Give a channel up and drop its connection.
     pub fn refuse(&mut self, channel: u32, reason: &str, message: &str, around: &mut Surroundings) {
         self.tunnel.reset(channel, reason, message);
-        self.end(channel, reason, message, around);
+        self.unled.remove(&channel);
+        self.end(channel, Ending::new(reason, message, false), around);
     }
 
     pub(super) fn on(&mut self, event: Event<'_>, around: &mut Surroundings) {
@@ -76,8 +124,11 @@ impl Lane {
                 self.happenings.push(Happening::Wanted(channel, target));
             }
             Event::Accepted(channel) => {
-                if self.ports.get(&channel).is_some_and(|port| port.is_told) {
-                    self.happenings.push(Happening::Accepted(channel));
+                if let Some(port) = self.ports.get_mut(&channel) {
+                    port.accepted();
+                    if port.is_told {
+                        self.happenings.push(Happening::Accepted(channel));
+                    }
                 }
             }
             Event::Finished(channel) => {
@@ -92,7 +143,10 @@ impl Lane {
                     queue(channel, port, &mut self.readable);
                 }
             }
-            Event::Reset(channel, reason, message) => self.end(channel, &reason, &message, around),
+            Event::Reset(channel, reason, message) => {
+                let gives_back = reason == DRAINING;
+                self.end(channel, Ending::new(&reason, &message, gives_back), around);
+            }
             Event::Named(alive) => {
                 let newest = alive.last().map_or(0, |range| range.1);
                 let numbers = self.carriers.keys().copied();
@@ -129,7 +183,7 @@ impl Lane {
             return;
         };
         match socket.take_error() {
-            Ok(None) => self.connected(channel, socket, token, around),
+            Ok(None) => self.connected(channel, socket, token, Bytes::new(), around),
             Ok(Some(error)) | Err(error) => {
                 around.forget(&socket, token);
                 self.dial_failed(channel, &error);
@@ -162,12 +216,20 @@ impl Lane {
 
     fn add_port(&mut self, channel: u32, is_told: bool) {
         self.counts.channels.fetch_add(1, Ordering::Relaxed);
-        self.ports.insert(channel, Port::new(is_told));
+        let port = Port::new(is_told, self.is_client);
+        self.ports.insert(channel, port);
     }
 
-    fn connected(&mut self, channel: u32, socket: Socket, token: Token, around: &mut Surroundings) {
+    fn connected(
+        &mut self,
+        channel: u32,
+        socket: Socket,
+        token: Token,
+        early: Bytes,
+        around: &mut Surroundings,
+    ) {
         if let Some(port) = self.ports.get_mut(&channel) {
-            port.connect(socket, token);
+            port.connect(socket, token, early);
             queue(channel, port, &mut self.readable);
             self.tunnel.accept(channel);
             self.drain(channel, around);
@@ -189,42 +251,60 @@ impl Lane {
         );
     }
 
-    pub(super) fn end_if_done(&mut self, channel: u32, around: &mut Surroundings) {
-        if self.ports.get(&channel).is_some_and(Port::is_done) {
-            self.remove_port(channel, around);
-        }
-    }
-
-    fn end(&mut self, channel: u32, reason: &str, message: &str, around: &mut Surroundings) {
-        if let Some(port) = self.ports.get(&channel) {
-            port.abort();
-            self.remove_port(channel, around);
-            self.happenings
-                .push(Happening::Ended(channel, reason.into(), message.into()));
-        }
-    }
-
-    pub(super) fn remove_port(&mut self, channel: u32, around: &mut Surroundings) {
-        let Some(port) = self.ports.remove(&channel) else {
+    fn end(&mut self, channel: u32, ending: Ending, around: &mut Surroundings) {
+        let Some(mut port) = self.take_port(channel, around) else {
             return;
         };
-        self.counts.channels.fetch_sub(1, Ordering::Relaxed);
-        if port.is_done() && port.is_told {
+        let Ending {
+            reason,
+            message,
+            gives_back,
+        } = ending.clone();
+        if self.is_client && matches!(port.plug, Plug::Missing) {
+            self.unled.insert(channel, ending);
+            if self.unled.len() > MOST_UNLED {
+                self.unled.pop_first();
+            }
+            let ended = Happening::Unled(channel, reason, message);
+            self.happenings.push(ended);
+            return;
+        }
+        if gives_back && let Some((socket, kept)) = port.give_back() {
+            let ended = Happening::GivenBack(channel, socket, kept, reason, message);
+            self.happenings.push(ended);
+            return;
+        }
+        port.abort();
+        self.happenings
+            .push(Happening::Ended(channel, reason, message));
+    }
+
+    pub(super) fn end_if_done(&mut self, channel: u32, around: &mut Surroundings) {
+        if !self.ports.get(&channel).is_some_and(Port::is_done) {
+            return;
+        }
+        let port = self.take_port(channel, around);
+        if port.is_some_and(|port| port.is_told) {
             let ended = Happening::Ended(channel, String::new(), String::new());
             self.happenings.push(ended);
         }
-        match port.plug {
-            Plug::Connecting(socket, token) | Plug::Connected(socket, token) => {
-                around.forget(&socket, token);
-            }
-            Plug::Missing => {}
+    }
+
+    /// Have a port no more, and its connection not watched.
+    fn take_port(&mut self, channel: u32, around: &mut Surroundings) -> Option<Port> {
+        let port = self.ports.remove(&channel)?;
+        self.counts.channels.fetch_sub(1, Ordering::Relaxed);
+        if let Plug::Connecting(socket, token) | Plug::Connected(socket, token) = &port.plug {
+            around.forget(socket, *token);
         }
+        Some(port)
     }
 
     pub(super) fn over(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
         let channels: Vec<u32> = self.ports.keys().copied().collect();
         for channel in channels {
-            self.end(channel, reason, message, around);
+            let gives_back = self.tunnel.never_left(channel);
+            self.end(channel, Ending::new(reason, message, gives_back), around);
         }
         for (_, listener) in std::mem::take(&mut self.listeners) {
             around.forget(&listener.socket, listener.token);
