@@ -1,12 +1,13 @@
 """The gateway's spans: `session.offer` and `session.restart` around an answer, `session.connect`
 from an offer to the path that carries, `channel.open` around an opening, `channel.dial` around a
-connection to a host.
+connection to a host; in tunnels around those that failed or were slow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry.trace import Span, StatusCode, TracerProvider
@@ -17,6 +18,8 @@ from relay_gateway.happening import Ended, Happening, PathUp
 from relay_gateway.ports import Association, Carrier, ChannelOpening, Connecting, Dialling, Stream
 from relay_gateway.session import WantedSession
 
+SLOW_SECONDS = 0.05
+"""A tunnel's connection that took so long has a span."""
 ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "error.type")
 
 
@@ -30,30 +33,39 @@ class _Spans:
         with self._tracer.start_as_current_span(
             name,
             context=remote_context(session.traceparent),
-            attributes={
-                "fairlead.session.id": session.session_id,
-                **{f"fairlead.channel.{field}": value for field, value in attributes.items()},
-            },
+            attributes=_attributes(session, attributes),
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
             try:
                 yield
-            except FairleadError as error:
-                span.set_attribute("error.type", error.reason)
-                span.set_status(StatusCode.ERROR, error.reason)
-                raise
-            except Exception:
-                span.set_status(StatusCode.ERROR, "internal")
+            except Exception as error:
+                _fail(span, error)
                 raise
 
-    def begin(self, name: str, session: WantedSession) -> Span:
+    def begin(
+        self, name: str, session: WantedSession, *, began_ns: int | None = None, **attributes: int
+    ) -> Span:
         """Return a span that is open until it is ended; one that never is, is not exported."""
         return self._tracer.start_span(
             name,
             context=remote_context(session.traceparent),
-            attributes={"fairlead.session.id": session.session_id},
+            attributes=_attributes(session, attributes),
+            start_time=began_ns,
         )
+
+
+def _attributes(session: WantedSession, channel: Mapping[str, int]) -> dict[str, str | int]:
+    named = {f"fairlead.channel.{field}": value for field, value in channel.items()}
+    return {"fairlead.session.id": session.session_id, **named}
+
+
+def _fail(span: Span, error: Exception) -> None:
+    if isinstance(error, FairleadError):
+        span.set_attribute("error.type", error.reason)
+        span.set_status(StatusCode.ERROR, error.reason)
+    else:
+        span.set_status(StatusCode.ERROR, "internal")
 
 
 class TracedCarrier:
@@ -111,11 +123,21 @@ class TracedDialler:
 
 
 class TracedConnector:
-    """As a traced dialler, for channels of tunnels."""
+    """As a traced dialler, for channels of tunnels; `time_ns` gives Unix time.
 
-    def __init__(self, *, connector: Connecting, tracer_provider: TracerProvider) -> None:
+    A tunnel may have thousands a second: those that were connected at once have no span.
+    """
+
+    def __init__(
+        self,
+        *,
+        connector: Connecting,
+        tracer_provider: TracerProvider,
+        time_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         self._connector = connector
         self._spans = _Spans(tracer_provider)
+        self._time_ns = time_ns
 
     async def connect(
         self,
@@ -125,5 +147,15 @@ class TracedConnector:
         make: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         """Connect what `make` returns to a host."""
-        with self._spans.open("channel.dial", session, port=port):
+        began_ns = self._time_ns()
+        try:
             await self._connector.connect(session, host, port, make)
+        except Exception as error:
+            span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
+            _fail(span, error)
+            span.end(self._time_ns())
+            raise
+        ended_ns = self._time_ns()
+        if ended_ns - began_ns >= SLOW_SECONDS * 1e9:
+            span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
+            span.end(ended_ns)

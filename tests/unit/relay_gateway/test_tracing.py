@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +16,7 @@ from chassis.errors import FairleadError
 from relay_gateway.happening import Happening
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
-from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedOpener
+from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedConnector, TracedOpener
 from tests.fakes.gateway_ports import CarrierFake
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -87,3 +89,64 @@ async def test_without_a_trace_a_span_starts_one() -> None:
     await TracedCarrier(carrier=CarrierFake(), tracer_provider=provider).answer(session, print)
     (offer,) = exporter.get_finished_spans()
     assert offer.parent is None
+
+
+class Connector:
+    """Takes `seconds` by its own clock to connect, or to fail."""
+
+    def __init__(self, *, seconds: float, fault: Exception | None = None) -> None:
+        self._seconds = seconds
+        self._fault = fault
+        self._now_ns = 0
+
+    def time_ns(self) -> int:
+        """Return its clock."""
+        return self._now_ns
+
+    async def connect(
+        self,
+        session: WantedSession,
+        host: str,
+        port: int,
+        make: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """Let the time pass."""
+        self._now_ns += int(self._seconds * 1e9)
+        if self._fault is not None:
+            raise self._fault
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("seconds", "fault", "said"),
+    [
+        (0.049, None, None),
+        (0.05, None, {}),
+        (0.001, PortTimeout(), {"error.type": "port_timeout"}),
+        (0.001, RuntimeError("a fault"), {}),
+    ],
+)
+async def test_a_tunnels_connections_have_a_span_when_they_fail_or_are_slow(
+    seconds: float, fault: Exception | None, said: dict[str, str] | None
+) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    connector = Connector(seconds=seconds, fault=fault)
+    traced = TracedConnector(
+        connector=connector, tracer_provider=provider, time_ns=connector.time_ns
+    )
+    with pytest.raises(type(fault)) if fault is not None else contextlib.nullcontext():
+        await traced.connect(SESSION, "host", 80, asyncio.Protocol)
+    spans = exporter.get_finished_spans()
+    if said is None:
+        assert not spans
+        return
+    (span,) = spans
+    assert span.name == "channel.dial"
+    assert span.status.is_ok == (fault is None) or span.status.is_unset
+    assert span.parent is not None
+    assert f"{span.parent.trace_id:032x}" == TRACE
+    assert (span.end_time or 0) - (span.start_time or 0) == int(seconds * 1e9)
+    named = {"fairlead.session.id": "ses_a", "fairlead.channel.port": 80}
+    assert dict(span.attributes or {}) == named | said
