@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from fairlead_sdk.local_traffic import Meter, Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
-from fairlead_tunnel.channel_port import ChannelPort, drop
+from fairlead_tunnel.channel_port import ChannelPort, drop, hand_over
 from fairlead_tunnel.driver_sides import OPEN_UNSENT
 from fairlead_tunnel.socks5 import (
     Asked,
@@ -121,11 +121,10 @@ class LocalConnection(asyncio.Protocol):
             return
         self._meter = Meter(driver=client.driver, traffic=self._traffic)
         port = self._port = ChannelPort(self._channel, self._meter)
-        transport.set_protocol(port)
+        hand_over(transport, port)
         port.connection_made(transport)
-        transport.resume_reading()
         if self._early:
-            port.data_received(self._early)
+            port.take(self._early)
             self._early = b""
         if self._has_finished:
             port.eof_received()
@@ -164,7 +163,7 @@ class LocalConnection(asyncio.Protocol):
             return False
         self._early, self._has_finished = kept, meter.has_finished
         self._port = None
-        transport.set_protocol(self)
+        hand_over(transport, self)
         if reason != OPEN_UNSENT:
             self._line.turn_from(client)
         self._set_timer(WAIT_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from fairlead_tunnel.frames import Content
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 MOST_KEPT: Final = 64 * 1024
@@ -45,7 +46,7 @@ class Meter:
     def __init__(self, *, driver: TunnelDriver, traffic: Traffic) -> None:
         self._driver = driver
         self._traffic = traffic
-        self._kept: list[bytes] | None = []
+        self._kept: list[Content] | None = []
         self._kept_bytes = 0
         self.has_finished = False
 
@@ -54,7 +55,7 @@ class Meter:
         kept, self._kept = self._kept, None
         return None if kept is None else b"".join(kept)
 
-    def port_read(self, channel: int, content: bytes) -> bool:
+    def port_read(self, channel: int, content: Content) -> bool:
         """Send what was read; say whether more may be read now."""
         self._traffic.sent += len(content)
         if self._kept is not None:
@@ -75,7 +76,7 @@ class Meter:
         """Note that the connection is gone."""
         self._driver.port_lost(channel, error)
 
-    def _keep(self, content: bytes) -> None:
+    def _keep(self, content: Content) -> None:
         self._kept_bytes += len(content)
         if self._kept is not None and self._kept_bytes <= MOST_KEPT:
             self._kept.append(content)

@@ -10,6 +10,10 @@ from typing import Final, Protocol, cast
 
 from fairlead_tunnel.frames import Content
 
+READ_BYTES: Final = 252 * 1024
+"""At most so many are read at once: with all that may go beside them they fill one batch."""
+_FIRST_READ: Final = 64 * 1024
+_GROWTH: Final = 4
 _HIGH: Final = 256 * 1024
 _LOW: Final = 64 * 1024
 
@@ -41,7 +45,7 @@ class Port(Protocol):
 class PortUser(Protocol):
     """The tunnel's side of a port; none of these may raise."""
 
-    def port_read(self, channel: int, content: bytes) -> bool:
+    def port_read(self, channel: int, content: Content) -> bool:
         """Send what was read; say whether more may be read now."""
         ...
 
@@ -58,17 +62,30 @@ class PortUser(Protocol):
         ...
 
 
-class ChannelPort(asyncio.Protocol):
+def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+    """Give a connection to another protocol, and read on.
+
+    uvloop reads for the one before until reading begins anew.
+    """
+    transport.pause_reading()
+    transport.set_protocol(protocol)
+    transport.resume_reading()
+
+
+class ChannelPort(asyncio.BufferedProtocol):
     """Reads and writes one connection.
 
     At most 320 KiB are consumed and wait here for the connection's reader; whatever else it does
-    not take counts against the limit of the channel.
+    not take counts against the limit of the channel. What is read is kept where it was read to, in
+    memory of its own that grows with what comes; an idle connection has none.
     """
 
     def __init__(self, channel: int, user: PortUser) -> None:
         self._channel = channel
         self._user = user
         self._transport: asyncio.Transport | None = None
+        self._room = memoryview(b"")
+        self._room_bytes = _FIRST_READ
         self._unread = 0
         self._is_full = False
         self._is_dropped = False
@@ -80,8 +97,24 @@ class ChannelPort(asyncio.Protocol):
         if self._is_dropped:
             self.abort()
 
-    def data_received(self, content: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where to read to; asyncio calls this."""
+        self._room = memoryview(bytearray(self._room_bytes))
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Send what was read; asyncio calls this."""
+        content, self._room = self._room[:nbytes], memoryview(b"")
+        size = self._room_bytes
+        if nbytes == size:
+            self._room_bytes = min(_GROWTH * size, READ_BYTES)
+        elif nbytes < size // _GROWTH:
+            self._room_bytes = max(size // _GROWTH, _FIRST_READ)
+        # Few bytes must not keep much memory while they wait.
+        self.take(content if nbytes > size // 2 else bytes(content))
+
+    def take(self, content: Content) -> None:
+        """Send what was read."""
         if not self._user.port_read(self._channel, content) and self._transport is not None:
             self._transport.pause_reading()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from fairlead_tunnel.frames import Content
 from fairlead_tunnel.ranges import RangeSet
 
 _SMALL = 4096
@@ -38,7 +39,7 @@ class Outbound:
         self.sent = 0
         self.written = 0
         self._starts: list[int] = []
-        self._chunks: list[bytes | bytearray] = []
+        self._chunks: list[Content | bytearray] = []
         self._head = 0
         self._acked = RangeSet()
         self._lost = RangeSet()
@@ -66,7 +67,7 @@ class Outbound:
         """Say whether something that was sent before, or the end, waits to be sent now."""
         return bool(self._lost) or (self._fin_due and self.sent == self.written)
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: Content) -> None:
         """Append bytes; they are kept, not copied, unless they are few."""
         if not content:
             return

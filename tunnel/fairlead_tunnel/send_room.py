@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fairlead_tunnel.channel import Channel
+from fairlead_tunnel.frames import Content
 
 
 class SendRoom:
@@ -21,7 +22,7 @@ class SendRoom:
         room = min(self._window - channel.outbound.buffered, self._shared - self._kept)
         return max(room, 0)
 
-    def write(self, channel: Channel, content: bytes) -> int:
+    def write(self, channel: Channel, content: Content) -> int:
         """Keep as many bytes as there is room for; a channel that has more to write waits."""
         room = self.of(channel)
         if room < len(content):

@@ -155,7 +155,7 @@ class Tunnel:
         channel.say(Item.ACCEPTED)
         self._outbox.want(channel)
 
-    def write(self, channel_id: int, content: bytes) -> int:
+    def write(self, channel_id: int, content: Content) -> int:
         """Send bytes and return how many were taken; after fewer than all ChannelDrained follows.
 
         A channel that has ended takes all and sends none.

@@ -35,7 +35,7 @@ class _Stream:
     def __init__(self) -> None:
         self.port: Port | None = None
         self.early: list[Content] = []
-        self.unsent = b""
+        self.unsent: Content = b""
         self.has_finished = False
         self.peer_finished = False
         self.is_done = False
@@ -179,7 +179,7 @@ class TunnelDriver:
 
     # What ports tell
 
-    def port_read(self, channel: int, content: bytes) -> bool:
+    def port_read(self, channel: int, content: Content) -> bool:
         """Send what was read; say whether more may be read now."""
         stream = self._streams.get(channel)
         if stream is None:
