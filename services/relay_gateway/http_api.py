@@ -13,10 +13,12 @@ from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES
 from fairlead_tunnel.poll_desk import PollDesk
 from fairlead_tunnel.poll_wire import POLL_PATH
+from fairlead_tunnel.stream_wire import STREAM_PATH
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH
 from relay_gateway.listener import listen
 from relay_gateway.tunnel_polls import serve_poll
 from relay_gateway.tunnel_socket import Receive, Scope, Send, serve_socket
+from relay_gateway.tunnel_stream import StreamDesk
 
 STOP_SECONDS = 2.0
 
@@ -28,6 +30,12 @@ class GatewayApp:
         self._why_not_ready = why_not_ready
         self._desk = desk
         self._polls = PollDesk(desk=desk) if desk is not None else None
+        self._streams = StreamDesk(desk=desk) if desk is not None else None
+
+    def close(self) -> None:
+        """End the requests that go on for as long as their clients want."""
+        if self._streams is not None:
+            self._streams.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -38,6 +46,9 @@ class GatewayApp:
             return
         if self._polls is not None and scope["path"] == POLL_PATH:
             await serve_poll(scope, receive, send, desk=self._polls)
+            return
+        if self._streams is not None and str(scope["path"]).startswith(STREAM_PATH):
+            await self._streams.serve(scope, receive, send)
             return
         status, body = self._answer(str(scope["method"]), str(scope["path"]))
         content = json.dumps(body).encode()
@@ -106,6 +117,7 @@ async def serve_http(app: GatewayApp, *, bind: str) -> AsyncIterator[int]:
         try:
             yield listener.getsockname()[1]
         finally:
+            app.close()
             server.should_exit = True
             await asyncio.wait((serving,), timeout=STOP_SECONDS)
             serving.cancel()

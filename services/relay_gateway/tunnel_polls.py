@@ -22,12 +22,12 @@ class _Unwanted(Exception):
 async def serve_poll(scope: Scope, receive: Receive, send: Send, *, desk: PollDesk) -> None:
     """Serve one request."""
     if scope["method"] != "POST":
-        await _reply(send, 405, b"")
+        await reply(send, 405, b"")
         return
     try:
         body = await _body(receive, desk)
     except _Unwanted as unwanted:
-        await _reply(send, unwanted.status, b"")
+        await reply(send, unwanted.status, b"")
         return
     if body is None:
         return
@@ -38,7 +38,7 @@ async def serve_poll(scope: Scope, receive: Receive, send: Send, *, desk: PollDe
             return
     else:
         answer = met
-    await _reply(send, 200, answer)
+    await reply(send, 200, answer)
 
 
 async def _held(receive: Receive, line: PollLine, poll: HeldPoll) -> bytes | None:
@@ -84,7 +84,8 @@ async def _body(receive: Receive, desk: PollDesk) -> bytes | None:
         raise _Unwanted(408) from None
 
 
-async def _reply(send: Send, status: int, body: bytes) -> None:
+async def reply(send: Send, status: int, body: bytes) -> None:
+    """Answer with a whole body."""
     await send(
         {
             "type": "http.response.start",

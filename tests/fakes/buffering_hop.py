@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -50,6 +51,8 @@ class BufferingHop:
     up_bytes: int = 0
     down_bytes: int = 0
     sizes: list[int] = field(default_factory=list)
+    passes_requests: bool = False
+    """Bodies without a length are passed up as they come; answers are buffered all the same."""
     most_request: int = 1 << 62
     """Longer requests are answered with 413."""
     most_answer: int = 1 << 62
@@ -64,7 +67,7 @@ class BufferingHop:
         self._writers.add(writer)
         try:
             while True:
-                head, body = await _read(reader)
+                head, body = await _read(reader, is_whole=not self.passes_requests)
                 self.requests += 1
                 self.under_way += 1
                 self.most_under_way = max(self.most_under_way, self.under_way)
@@ -105,7 +108,8 @@ class BufferingHop:
             await client.read()
             if self._ends:
                 return None
-        answer_head, answer = await self._forward(head, body)
+        rest = client if self.passes_requests and _is_chunked(head) else None
+        answer_head, answer = await self._forward(head, body, rest)
         if fate is Fate.DOUBLED:
             answer_head, answer = await self._forward(head, body)
         if fate is Fate.ANSWER_LOST:
@@ -120,7 +124,9 @@ class BufferingHop:
             return _head(200, answer) + answer
         return answer_head + (answer[: len(answer) // 2] if fate is Fate.ANSWER_CUT else answer)
 
-    async def _forward(self, head: bytes, body: bytes) -> tuple[bytes, bytes]:
+    async def _forward(
+        self, head: bytes, body: bytes, rest: asyncio.StreamReader | None = None
+    ) -> tuple[bytes, bytes]:
         host, _, port = self.gateway.removeprefix("http://").rpartition(":")
         if self._kept:
             reader, writer = self._kept.pop()
@@ -128,6 +134,7 @@ class BufferingHop:
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024 * 1024)
         self._writers.add(writer)
         is_whole = False
+        passing = asyncio.ensure_future(_pass(rest, writer)) if rest is not None else None
         try:
             writer.writelines((head, body))
             await writer.drain()
@@ -136,7 +143,9 @@ class BufferingHop:
             return answer
         finally:
             self._writers.discard(writer)
-            if is_whole:
+            if passing is not None:
+                passing.cancel()
+            if is_whole and passing is None:
                 self._kept.append((reader, writer))
             else:
                 writer.transport.abort()
@@ -159,12 +168,28 @@ def _head(status: int, body: bytes) -> bytes:
     return f"HTTP/1.1 {status} -\r\ncontent-length: {len(body)}\r\n\r\n".encode()
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+def _is_chunked(head: bytes) -> bool:
+    return b"transfer-encoding: chunked" in head.lower()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while content := await reader.read(65536):
+            writer.write(content)
+            await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader, *, is_whole: bool = True) -> tuple[bytes, bytes]:
+    """Read a message with its body; of one that is chunked only the head unless `is_whole`."""
     head = await reader.readuntil(b"\r\n\r\n")
     for line in head.lower().split(b"\r\n"):
         if line.startswith(b"content-length:"):
             return head, await reader.readexactly(int(line.partition(b":")[2]))
-    return head, b""
+    body = b""
+    while is_whole and _is_chunked(head) and not body.endswith(b"0\r\n\r\n"):
+        size = await reader.readuntil(b"\r\n")
+        body += size + await reader.readexactly(int(size, 16) + 2)
+    return head, body
 
 
 @asynccontextmanager

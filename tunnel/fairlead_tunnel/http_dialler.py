@@ -1,4 +1,4 @@
-"""Attaches carriers of `http://` and `https://`: a WebSocket, or polls where none can be had."""
+"""Attaches carriers of `http://` and `https://`: a WebSocket, two requests, or polls."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from fairlead_tunnel.endpoints import Endpoint, EndpointPool
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
 from fairlead_tunnel.poll_carrier import PollCarrier
+from fairlead_tunnel.stream_pipe import StreamCarrier, connect_stream
 from fairlead_tunnel.tunnel_client import AttachedCarrier
 from fairlead_tunnel.websocket_pipe import SocketRefused, connect_websocket
 
 CONNECT_SECONDS: Final = 5.0
-"""For the name, the connection and the handshake together, of each of the two."""
+"""For the name, the connection and the handshake together, of each of them."""
+_PASSING_SECONDS: Final = 1.0
+"""For both bodies to be passed on: a hop that holds one back does so for ever."""
 
 
 class HttpDialler:
@@ -35,7 +38,28 @@ class HttpDialler:
         except (SocketRefused, TimeoutError):
             if driver.is_over:
                 raise
+        try:
+            return await self._stream(url, ticket, driver)
+        except (ConnectionError, TimeoutError):
+            if driver.is_over:
+                raise
         return await self._polls(url, ticket, driver)
+
+    async def _stream(
+        self, url: str, ticket: TunnelTicket, driver: CarrierDriver
+    ) -> AttachedCarrier:
+        async with asyncio.timeout(min(_PASSING_SECONDS, self._seconds)):
+            pipe = await connect_stream(url)
+        number, handshake = ticket.handshake()
+        carrier = StreamCarrier(driver=driver, number=number, handshake=handshake, pipe=pipe)
+        carrier.begin()
+        try:
+            async with asyncio.timeout(self._seconds):
+                ticket.keep(await carrier.ready)
+        except BaseException:
+            pipe.abort()
+            raise
+        return carrier
 
     async def _socket(
         self, url: str, ticket: TunnelTicket, driver: CarrierDriver

@@ -12,6 +12,7 @@ from fairlead_tunnel.endpoints import Endpoint, EndpointPool
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
 from fairlead_tunnel.poll_carrier import PollCarrier
+from fairlead_tunnel.stream_pipe import StreamCarrier, connect_stream
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.websocket_pipe import SocketCarrier, connect_websocket
 from relay_gateway.http_api import GatewayApp, serve_http
@@ -32,6 +33,16 @@ async def attach_socket(it: World, url: str) -> SocketCarrier:
     carrier = await connect_websocket(
         url, driver=it.client.driver, number=number, handshake=handshake
     )
+    it.ticket.keep(await carrier.ready)
+    return carrier
+
+
+async def attach_stream(it: World, url: str) -> StreamCarrier:
+    """Attach one more carrier over two requests and wait for its answer."""
+    pipe = await connect_stream(url)
+    number, handshake = it.ticket.handshake()
+    carrier = StreamCarrier(driver=it.client.driver, number=number, handshake=handshake, pipe=pipe)
+    carrier.begin()
     it.ticket.keep(await carrier.ready)
     return carrier
 
