@@ -5,22 +5,29 @@ same run; every byte is checked where it arrives.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 from benchmarks.recording import Recording
-from benchmarks.relay import bulk, far, idle
+from benchmarks.relay import bulk, far, idle, polls
 from benchmarks.relay.load import loaded
-from benchmarks.relay.ours import our_tunnels
+from benchmarks.relay.ours import our_stack, pumps
 from benchmarks.relay.peers import installed
 
 
 async def measured(recording: Recording) -> None:
     """Measure all tunnels in turns."""
     others = installed(recording.notes)
-    async with loaded() as load, our_tunnels(load.target) as ours:
+    async with loaded() as load, AsyncExitStack() as stacks:
+        ours = [
+            (await stacks.enter_async_context(our_stack(load.target, pump=pump))).peer
+            for pump in pumps()
+        ]
         found = await bulk.measure(load, [*ours, *others])
         bulk.report(recording, found, [peer.name for peer in ours])
         for peer in ours:
             await idle.of_the_gateway(recording, load, peer)
+    async with loaded() as load:
+        await polls.through_the_hop(recording, load)
 
 
 def main() -> None:

@@ -46,17 +46,22 @@ async def measure(load: Load, peers: Sequence[Peer]) -> list[Measured]:
     return [Measured(peer, _medians(found[peer.name])) for peer in peers]
 
 
+async def rate(load: Load, way: str, address: str, connections: int) -> tuple[float, int]:
+    """Move bytes one way for a while; returns MB a second, and how many bytes were moved."""
+    few = _FIRST_BYTES // connections
+    seconds = (await load.move(way, address, connections, few)).seconds
+    wanted = min(_MOST_BYTES, int(_FIRST_BYTES / seconds * _SECONDS)) // connections
+    seconds = (await load.move(way, address, connections, wanted)).seconds
+    return wanted * connections / seconds / 1e6, (wanted + few) * connections
+
+
 async def _round(load: Load, tunnel: Tunnel) -> Figures:
     figures: Figures = {}
     moved, before = 0, _cpu_seconds(tunnel.pids)
     for name in BULK:
         way, connections = name.split("_")
-        move, count = load.up if way == "up" else load.down, int(connections)
-        seconds = await move(tunnel.address, count, _FIRST_BYTES // count)
-        wanted = min(_MOST_BYTES, int(_FIRST_BYTES / seconds * _SECONDS)) // count
-        seconds = await move(tunnel.address, count, wanted)
-        moved += (wanted + _FIRST_BYTES // count) * count
-        figures[name] = wanted * count / seconds / 1e6
+        figures[name], count = await rate(load, way, tunnel.address, int(connections))
+        moved += count
     if tunnel.pids:
         figures[CPU] = (_cpu_seconds(tunnel.pids) - before) / (moved / _GIB)
     for name, workers in zip(OPENS, (1, 50), strict=True):

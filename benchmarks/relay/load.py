@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.relay.go_program import built
 from benchmarks.sessions.program import Program, started
 
 
 class ContentWrong(Exception):
     """What arrived is not what was sent, or nothing arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bytes that were moved, all of them as they were sent.
+
+    `stall_ms` is the longest time in which a receiver got nothing.
+    """
+
+    seconds: float
+    stall_ms: float
 
 
 class Load:
@@ -24,13 +34,21 @@ class Load:
         self.target = target
         self._program = program
 
+    async def move(self, way: str, address: str, connections: int, size: int) -> Move:
+        """Move `size` bytes over each connection, `up` or `down`.
+
+        An address may be `socks5:HOST:PORT,HOST:PORT`. Raises ContentWrong, as all.
+        """
+        found = await self._ask(f"{way} {address} {connections} {size}")
+        return Move(found["seconds"], found["stall_ms"])
+
     async def up(self, address: str, connections: int, size: int) -> float:
-        """Send `size` bytes over each connection; returns seconds. Raises ContentWrong, as all."""
-        return (await self._ask(f"up {address} {connections} {size}"))["seconds"]
+        """Send `size` bytes over each connection; returns seconds."""
+        return (await self.move("up", address, connections, size)).seconds
 
     async def down(self, address: str, connections: int, size: int) -> float:
         """Fetch `size` bytes over each connection; returns seconds."""
-        return (await self._ask(f"down {address} {connections} {size}"))["seconds"]
+        return (await self.move("down", address, connections, size)).seconds
 
     async def opens_per_second(self, address: str, workers: int, seconds: float) -> float:
         """Connect, exchange a byte and close; returns how often a second."""
@@ -59,25 +77,14 @@ class Load:
         return dict(found)
 
 
-def can_be_built() -> bool:
-    """Say whether the tool can be built here: it takes go."""
-    return shutil.which("go") is not None
-
-
 @asynccontextmanager
 async def loaded(host: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> AsyncIterator[Load]:
     """Build the tool and run it: the target on `host`, the client by the command `inside`, if one
     is given.
     """
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as directory:
-        tool = str(Path(directory) / "load")
-        source = str(Path(__file__).parent / "load")
-        building = await asyncio.create_subprocess_exec(
-            "go", "-C", source, "build", "-o", tool, "."
-        )
-        assert await building.wait() == 0
-        async with (
-            started(tool, "serve", host) as target,
-            started(*inside, tool, "drive") as client,
-        ):
-            yield Load(program=client, target=int(await target.hear()))
+    async with (
+        built(Path(__file__).parent / "load") as tool,
+        started(tool, "serve", host) as target,
+        started(*inside, tool, "drive") as client,
+    ):
+        yield Load(program=client, target=int(await target.hear()))

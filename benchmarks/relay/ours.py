@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from benchmarks.local_stack import Stack, local_stack
 from benchmarks.relay.peers import Peer, Tunnel, free_port, running
 from benchmarks.sessions.whole import held_launch
 
 _HERE = "127.0.0.1"
+_PUMP = "FAIRLEAD_TUNNEL_PUMP"
+
+
+def pumps() -> Sequence[str]:
+    """Return what may pump tunnels here, the one that is preferred first."""
+    has_native = importlib.util.find_spec("fairlead_native") is not None
+    return ("native", "python") if has_native else ("python",)
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A stack with a launch whose gateway reaches the target; `environment` is for its clients."""
+
+    peer: Peer
+    stack: Stack
+    launch_id: str
+    environment: dict[str, str]
 
 
 @asynccontextmanager
-async def our_tunnels(target: int) -> AsyncIterator[list[Peer]]:
-    """Run a stack in the block, and return what can be opened on it."""
-    settings = {
+async def our_stack(target: int, *, pump: str, **settings: str) -> AsyncIterator[Ours]:
+    """Run a stack in the block whose gateway and clients pump tunnels by `pump`, of `pumps`."""
+    chosen = {_PUMP: "python"} if pump == "python" else {}
+    settings = chosen | {
         "FAIRLEAD_RELAY_TARGETS": f"{_HERE}:{target}",
         "FAIRLEAD_RELAY_CHANNELS_PER_SESSION": "1024",
+        **settings,
     }
     with local_stack(**settings) as stack:
         async with held_launch(stack) as launch:
-            yield [Peer("python", True, lambda port: _forward(stack, launch.launch_id, port))]
+            clients = {"FAIRLEAD_URL": stack.url, "FAIRLEAD_API_KEY": stack.api_key}
+            environment = os.environ | chosen | clients
+            peer = Peer(
+                pump, True, lambda port: _forward(stack, launch.launch_id, port, environment)
+            )
+            yield Ours(peer, stack, launch.launch_id, environment)
 
 
 @asynccontextmanager
-async def _forward(stack: Stack, launch_id: str, target: int) -> AsyncIterator[Tunnel]:
+async def _forward(
+    stack: Stack, launch_id: str, target: int, environment: dict[str, str]
+) -> AsyncIterator[Tunnel]:
     near = free_port()
     way = f"{near}:{_HERE}:{target}"
     words = (sys.executable, "-m", "fairlead_sdk", "forward", launch_id, way)
-    settings = os.environ | {"FAIRLEAD_URL": stack.url, "FAIRLEAD_API_KEY": stack.api_key}
-    async with running(*words, port=near, environment=settings) as pid:
+    async with running(*words, port=near, environment=environment) as pid:
         yield Tunnel(f"{_HERE}:{near}", (stack.pids["relay-gateway"], pid))

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.relay import peers
-from benchmarks.relay.load import can_be_built
+from benchmarks.relay.go_program import can_be_built
+from benchmarks.relay.ours import pumps
 from benchmarks.sessions.channels import installed
 
 from tests.openssh import sshd_program
@@ -26,7 +27,11 @@ OF_NATIVE = {
     "channel_mb_per_s_92ms",
     "native_ping_64b_p50_us",
 }
-OF_THE_MACHINE = {"idle_sandbox_mb", "python_memory_mb_1000_sessions"}
+OF_THE_MACHINE = {
+    "idle_sandbox_mb",
+    "native_memory_mb_1000_sessions",
+    "python_memory_mb_1000_sessions",
+}
 """What other programs of the machine change by more than a quick run does: a number is enough."""
 
 OF_ROOT = "92ms"
@@ -49,6 +54,8 @@ def is_absent(figure: str) -> bool:
     """Say whether this machine lacks what a figure of tunnels is measured with."""
     here = {peer.name: peer.is_encrypted for peer in peers.installed([])}
     if figure.startswith(tuple(f"{name}_" for name in TUNNELS if name not in here)):
+        return True
+    if figure.startswith("native_") and "native" not in pumps():
         return True
     if OF_A_SEALED_PEER in figure and not any(here.values()):
         return True

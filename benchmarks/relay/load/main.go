@@ -3,11 +3,14 @@
 // `serve` listens on a free port of an address of this machine and prints it. `drive` takes a command a line and prints its result as a line of
 // JSON, {"error": ...} when anything that came was not what was sent:
 //
-//	up HOST:PORT CONNECTIONS BYTES      each connection sends BYTES and hears their CRC; {"seconds"}
-//	down HOST:PORT CONNECTIONS BYTES    each connection asks for BYTES and their CRC; {"seconds"}
+//	up HOST:PORT CONNECTIONS BYTES      each connection sends BYTES and hears their CRC; {"seconds", "stall_ms"}
+//	down HOST:PORT CONNECTIONS BYTES    each connection asks for BYTES and their CRC; {"seconds", "stall_ms"}
 //	open HOST:PORT WORKERS SECONDS      connect, one byte each way, close; {"count", "seconds", "p50_us"}
 //	ping HOST:PORT COUNT                64 bytes each way on one connection; {"p50_us", "p99_us"}
 //	idle HOST:PORT CONNECTIONS          opens them, one byte each way, and keeps them until the next line; {"count"}
+//
+// `stall_ms` is the longest time in which a receiver got nothing, from when it was there. HOST:PORT may be socks5:HOST:PORT,HOST:PORT: a server of
+// SOCKS5 and what it is to lead to.
 package main
 
 import (
@@ -16,9 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
-	"math/rand"
 	"net"
 	"os"
 	"sort"
@@ -29,87 +30,12 @@ import (
 )
 
 const (
-	block     = 256 << 10
 	pingBytes = 64
 	patience  = 120 * time.Second
 	opUp      = 'U'
 	opDown    = 'D'
 	opEcho    = 'E'
 )
-
-// The first bytes of an upload leave in writes of these sizes: what reverses early writes is found out.
-var early = []int{1, 2, 3, 5, 8, 13, 21, 34}
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// A first number whose bytes all differ: early bytes that change places are seen.
-const firstNumber = 0x0123456789abcdef
-
-// content is what is sent: random blocks, each of which begins with its number.
-type content struct {
-	random []byte
-	number uint64
-}
-
-func newContent() *content {
-	random := make([]byte, 16*block)
-	rand.New(rand.NewSource(1)).Read(random)
-	return &content{random: random, number: firstNumber}
-}
-
-func (c *content) next() []byte {
-	at := int(c.number%16) * block
-	piece := c.random[at : at+block]
-	binary.BigEndian.PutUint64(piece, c.number)
-	c.number++
-	return piece
-}
-
-// send writes size bytes and returns their CRC; the first ones in small writes.
-func send(to net.Conn, size int64) (uint32, error) {
-	from, sum, left := newContent(), uint32(0), size
-	for left > 0 {
-		piece := from.next()
-		if int64(len(piece)) > left {
-			piece = piece[:left]
-		}
-		left -= int64(len(piece))
-		sum = crc32.Update(sum, castagnoli, piece)
-		if from.number == firstNumber+1 {
-			for _, most := range early {
-				if most > len(piece) {
-					break
-				}
-				if _, err := to.Write(piece[:most]); err != nil {
-					return 0, err
-				}
-				piece = piece[most:]
-			}
-		}
-		if _, err := to.Write(piece); err != nil {
-			return 0, err
-		}
-	}
-	return sum, nil
-}
-
-// take reads size bytes and returns their CRC.
-func take(from io.Reader, size int64) (uint32, error) {
-	buffer, sum := make([]byte, block), uint32(0)
-	for size > 0 {
-		most := int64(len(buffer))
-		if most > size {
-			most = size
-		}
-		count, err := from.Read(buffer[:most])
-		sum = crc32.Update(sum, castagnoli, buffer[:count])
-		size -= int64(count)
-		if err != nil && size > 0 {
-			return 0, err
-		}
-	}
-	return sum, nil
-}
 
 func answer(connection net.Conn) {
 	defer connection.Close()
@@ -131,14 +57,16 @@ func answer(connection net.Conn) {
 	}
 	size := int64(binary.BigEndian.Uint64(head[1:]))
 	var sum uint32
+	var stall time.Duration
 	var err error
 	if head[0] == opUp {
-		sum, err = take(connection, size)
+		sum, stall, err = take(connection, size)
 	} else {
 		sum, err = send(connection, size)
 	}
 	if err == nil {
-		connection.Write(binary.BigEndian.AppendUint32(nil, sum))
+		trailer := binary.BigEndian.AppendUint32(nil, sum)
+		connection.Write(binary.BigEndian.AppendUint64(trailer, uint64(stall)))
 	}
 }
 
@@ -157,42 +85,31 @@ func serve(host string) error {
 	}
 }
 
-func dial(address string, head ...byte) (net.Conn, error) {
-	connection, err := net.DialTimeout("tcp", address, patience)
-	if err != nil {
-		return nil, err
-	}
-	connection.SetDeadline(time.Now().Add(patience))
-	if _, err = connection.Write(head); err != nil {
-		connection.Close()
-		return nil, err
-	}
-	return connection, nil
-}
-
-func move(address string, op byte, size int64) error {
+// move sends or fetches size bytes, and returns the longest time that their receiver waited.
+func move(address string, op byte, size int64) (time.Duration, error) {
 	connection, err := dial(address, binary.BigEndian.AppendUint64([]byte{op}, uint64(size))...)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer connection.Close()
 	var ours uint32
+	var stall time.Duration
 	if op == opUp {
 		ours, err = send(connection, size)
 	} else {
-		ours, err = take(connection, size)
+		ours, stall, err = take(connection, size)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
-	var theirs [4]byte
-	if _, err = io.ReadFull(connection, theirs[:]); err != nil {
-		return err
+	var trailer [12]byte
+	if _, err = io.ReadFull(connection, trailer[:]); err != nil {
+		return 0, err
 	}
-	if binary.BigEndian.Uint32(theirs[:]) != ours {
-		return errors.New("what arrived is not what was sent")
+	if binary.BigEndian.Uint32(trailer[:4]) != ours {
+		return 0, errors.New("what arrived is not what was sent")
 	}
-	return nil
+	return max(stall, time.Duration(binary.BigEndian.Uint64(trailer[4:]))), nil
 }
 
 // together runs work on so many goroutines and returns their first error.
@@ -289,9 +206,17 @@ func ping(address string, count int) (result, error) {
 }
 
 func moved(address string, op byte, connections int, size int64) (result, error) {
+	var lock sync.Mutex
+	var longest time.Duration
 	start := time.Now()
-	err := together(connections, func() error { return move(address, op, size) })
-	return result{"seconds": time.Since(start).Seconds()}, err
+	err := together(connections, func() error {
+		stall, err := move(address, op, size)
+		lock.Lock()
+		longest = max(longest, stall)
+		lock.Unlock()
+		return err
+	})
+	return result{"seconds": time.Since(start).Seconds(), "stall_ms": longest.Seconds() * 1000}, err
 }
 
 func idle(address string, count int, lines *bufio.Scanner) (result, error) {

@@ -11,7 +11,8 @@ import pytest_asyncio
 from benchmarks.recording import Recording
 from benchmarks.relay import bulk
 from benchmarks.relay.bulk import Measured
-from benchmarks.relay.load import ContentWrong, Load, can_be_built, loaded
+from benchmarks.relay.go_program import can_be_built
+from benchmarks.relay.load import ContentWrong, Load, loaded
 from benchmarks.relay.peers import Peer, Tunnel, installed
 
 SIZE = 2_000_000

@@ -1,0 +1,3 @@
+module fairlead/benchmarks/hop
+
+go 1.21
