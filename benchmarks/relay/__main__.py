@@ -8,7 +8,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from benchmarks.recording import Recording
-from benchmarks.relay import bulk, far, idle, polls
+from benchmarks.relay import bulk, far, held, idle, polls
 from benchmarks.relay.load import loaded
 from benchmarks.relay.ours import our_stack, pumps
 from benchmarks.relay.peers import installed
@@ -28,6 +28,7 @@ async def measured(recording: Recording) -> None:
             await idle.of_the_gateway(recording, load, peer)
     async with loaded() as load:
         await polls.through_the_hop(recording, load)
+        await held.opens(recording, load)
 
 
 def main() -> None:
