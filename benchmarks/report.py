@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from benchmarks.aims import AIMS, Aim
 
 HERE = Path(__file__).resolve().parent
 PREAMBLE = """# Benchmarks
@@ -27,6 +30,24 @@ def bars(figures: dict[str, float | None]) -> list[str]:
     ]
 
 
+def table(
+    figures: Mapping[str, float | None], *, peers: Mapping[str, object], aims: Mapping[str, Aim]
+) -> Iterator[str]:
+    """Draw all figures, with their aims where there are some; an aim without a figure is shown."""
+    yield "| figure | value | aim | |" if aims else "| figure | value |"
+    yield "|---|---|---|---|" if aims else "|---|---|"
+    unmeasured = dict.fromkeys(name for name in aims if name not in figures)
+    for name, value in (dict(figures) | unmeasured).items():
+        peer = " (peer)" if name in peers else ""
+        row = f"| `{name}`{peer} | {'not measured' if value is None else f'{value:g}'} |"
+        if name in aims:
+            verdict = aims[name].verdict(value)
+            row += f" {aims[name]} | {verdict} |" if verdict else f" {aims[name]} | |"
+        elif aims:
+            row += " | |"
+        yield row
+
+
 def section(path: Path) -> str:
     """Return one benchmark's part of the page."""
     recorded = json.loads(path.read_text())
@@ -39,13 +60,10 @@ def section(path: Path) -> str:
         f" load {recorded['load_before']} before and {recorded['load_after']} after;"
         f" {recorded['runs']} runs.",
         "",
-        "| figure | value |",
-        "|---|---|",
     ]
     figures: dict[str, float | None] = recorded["metrics"] | recorded["peers"]
-    for name, value in figures.items():
-        peer = " (peer)" if name in recorded["peers"] else ""
-        lines.append(f"| `{name}`{peer} | {'not measured' if value is None else f'{value:g}'} |")
+    aims = AIMS.get(recorded["name"], {})
+    lines += table(figures, peers=recorded["peers"], aims=aims)
     drawn = bars(figures)
     lines += ["", *(["```", *drawn, "```", ""] if drawn else [])]
     lines += [f"- {note}" for note in recorded["notes"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -17,6 +17,9 @@ BULK = ("up_1", "up_4", "down_1", "down_4")
 OPENS = ("opens_per_s_seq", "opens_per_s_50")
 PING = "ping_p50_us"
 CPU = "cpu_s_per_gib"
+BARE = "direct"
+OUTRUN = ("chisel", "frp_tls", "rathole_noise")
+"""Those that ours are to be well ahead of."""
 
 _FIRST_BYTES = 4_000_000 if QUICK else 64_000_000
 _SECONDS = 0.1 if QUICK else 1.5
@@ -84,28 +87,35 @@ def _medians(rounds: Sequence[Figures]) -> Figures:
 
 
 def report(recording: Recording, measured: Sequence[Measured], ours: Sequence[str]) -> None:
-    """Write the figures of all, and the ratios of ours to the best encrypted one of the others."""
-    others = [each for each in measured if each.peer.name not in ours]
-    sealed = [each.figures for each in others if each.peer.is_encrypted]
+    """Write the figures of all, and the ratios of ours to the best of the others.
+
+    Bytes and pings are compared with encrypted ones, opens with all but the bare loopback.
+    """
+    others = {each.peer: each.figures for each in measured if each.peer.name not in ours}
     for each in measured:
         place = recording.metrics if each.peer.name in ours else recording.peers
         for name, value in each.figures.items():
             place[f"{each.peer.name}_{name}"] = round(value, 2)
-    if not sealed:
+    if not any(peer.is_encrypted for peer in others):
         recording.notes.append("no encrypted peer is here: `make bench-peers`")
         return
     for each in measured:
         if each.peer.name in ours:
-            _compare(recording, each, sealed)
+            _compare(recording, each, others)
 
 
-def _compare(recording: Recording, mine: Measured, others: Sequence[Figures]) -> None:
+def _compare(recording: Recording, mine: Measured, others: Mapping[Peer, Figures]) -> None:
     name, figures = mine.peer.name, mine.figures
-    bulk = [figures[way] / max(other[way] for other in others) for way in BULK]
+    sealed = {peer: each for peer, each in others.items() if peer.is_encrypted}
+    bulk = [figures[way] / max(other[way] for other in sealed.values()) for way in BULK]
     recording.metrics[f"{name}_vs_best_peer_min"] = round(min(bulk), 3)
     recording.metrics[f"{name}_vs_best_peer_median"] = round(statistics.median(bulk), 3)
+    outrun = [each for peer, each in sealed.items() if peer.name in OUTRUN]
+    if outrun:
+        least = min(figures[way] / other[way] for other in outrun for way in BULK)
+        recording.metrics[f"{name}_vs_chisel_frp_rathole_min"] = round(least, 3)
     for way in OPENS:
-        best = max(other[way] for other in others)
+        best = max(each[way] for peer, each in others.items() if peer.name != BARE)
         recording.metrics[f"{name}_{way}_vs_best_peer"] = round(figures[way] / best, 3)
-    best = min(other[PING] for other in others)
+    best = min(other[PING] for other in sealed.values())
     recording.metrics[f"{name}_ping_vs_best_peer"] = round(figures[PING] / best, 3)
