@@ -8,7 +8,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from benchmarks.recording import Recording
-from benchmarks.relay import bulk, far, held, idle, polls
+from benchmarks.relay import bulk, far, goose, held, idle, polls
 from benchmarks.relay.load import loaded
 from benchmarks.relay.ours import our_stack, pumps
 from benchmarks.relay.peers import installed
@@ -29,6 +29,7 @@ async def measured(recording: Recording) -> None:
     async with loaded() as load:
         await polls.through_the_hop(recording, load)
         await held.opens(recording, load)
+        await goose.beside_goose(recording, load)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.relay import bulk, peers
+from benchmarks.relay import bulk, goose, peers
 from benchmarks.relay.go_program import can_be_built
 from benchmarks.relay.ours import pumps
 from benchmarks.sessions.channels import installed
@@ -57,6 +57,8 @@ def is_absent(figure: str) -> bool:
     if figure.startswith(tuple(f"{name}_" for name in TUNNELS if name not in here)):
         return True
     if figure.startswith("native_") and "native" not in pumps():
+        return True
+    if ("goose" in figure or "_http_" in figure) and not goose.goose_path([]):
         return True
     if OF_A_SEALED_PEER in figure and not any(here.values()):
         return True
