@@ -58,6 +58,7 @@ class TunnelDriver:
         self._streams: dict[int, _Stream] = {}
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timed_at = 0.0  # when the timer last fired: what was due then is, and nothing else
         self._is_over = False
 
     @property
@@ -125,7 +126,7 @@ class TunnelDriver:
         batch = self._tunnel.take_batch(
             carrier=number,
             most=most,
-            now=self._loop.time(),
+            now=self._timed_at,
             answer=True,
             alive=alive,
             opens=opens,
@@ -324,7 +325,7 @@ class TunnelDriver:
             if not carrier.can_send:
                 continue
             batch = self._tunnel.take_batch(
-                carrier=number, most=carrier.most_bytes, now=self._loop.time()
+                carrier=number, most=carrier.most_bytes, now=self._timed_at
             )
             if batch is None:
                 return has_sent
@@ -344,7 +345,12 @@ class TunnelDriver:
         self._timer = self._loop.call_at(due, self._on_time)
 
     def _on_time(self) -> None:
+        """Send what is due: after what the loop had to read, however late it is.
+
+        So an OPEN goes with bytes that were there in time.
+        """
         self._timer = None
+        self._timed_at = self._loop.time()
         self._flush()
 
 
