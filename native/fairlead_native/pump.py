@@ -51,16 +51,26 @@ class TunnelUser(Protocol):
         """
         ...
 
+    def sendable(self) -> None:
+        """Ask for batches for carriers that were not given away; once after each empty one."""
+        ...
+
     def carrier_lost(self, number: int, message: str) -> None:
-        """Note that a carrier has ended; once for each that was attached."""
+        """Note that a carrier has ended; once for each that was given away.
+
+        One that was not is to be dropped: the client has lost it.
+        """
         ...
 
     def over(self, reason: str, message: str) -> None:
         """Note that the tunnel has ended, after all its channels and before its carriers."""
         ...
 
-    def gone(self) -> None:
-        """Note that its carriers have ended too; nothing follows."""
+    def gone(self, last: bytes) -> None:
+        """Note that its carriers have ended too; nothing follows.
+
+        `last` is the batch that ends the tunnel, if no carrier took it.
+        """
         ...
 
 
@@ -128,9 +138,12 @@ class PumpedTunnel:
         """Take a batch that came with a handshake."""
         self._core.take(self.number, batch)
 
-    def first_batch(self, carrier: int, most: int) -> bytes:
-        """Return what goes with a carrier's handshake, 4096 to `most` bytes or fewer."""
-        return self._core.first_batch(self.number, carrier, most)
+    def first_batch(self, carrier: int, most: int, *, restate: bool = False) -> bytes:
+        """Return what goes with a carrier's handshake, at most `most` bytes, 4096 or more.
+
+        With `restate` it says what has come though another carrier is about to tell it too.
+        """
+        return self._core.first_batch(self.number, carrier, most, restate)
 
     def attach(
         self,
@@ -146,9 +159,24 @@ class PumpedTunnel:
         descriptor = connection.detach()
         self._core.attach(self.number, carrier, descriptor, suite, send, receive, received)
 
-    def detach(self, carrier: int) -> None:
-        """Drop a carrier, also one whose handshake has failed."""
-        self._core.detach(self.number, carrier)
+    def attach_foreign(self, carrier: int) -> None:
+        """Make batches for a carrier that stays with whoever calls."""
+        self._core.attach_foreign(self.number, carrier)
+
+    def take_batch(self, carrier: int, most: int) -> bytes | None:
+        """Return what is to be sent over such a carrier now, at most `most` bytes, 4096 or more.
+
+        After an empty one `sendable` is told when there is something. None: the client has lost
+        this carrier, as `carrier_lost` says.
+        """
+        return self._core.take_batch(self.number, carrier, most)
+
+    def detach(self, carrier: int, *, heard: bool = False) -> None:
+        """Drop a carrier, also one whose handshake has failed.
+
+        What it had under way is sent again, but for what was `heard` and answered.
+        """
+        self._core.detach(self.number, carrier, heard)
 
     # Channels
 
@@ -230,6 +258,11 @@ class _Teller:
         else:
             connection.close()
 
+    def sendable(self, tunnel: int, /) -> None:
+        """Pass on that there is something to send."""
+        if user := self.users.get(tunnel):
+            user.sendable()
+
     def carrier_lost(self, tunnel: int, carrier: int, message: str, /) -> None:
         """Pass on the end of a carrier."""
         if user := self.users.get(tunnel):
@@ -244,10 +277,10 @@ class _Teller:
         """Have a tunnel forgotten, behind all that was asked of it."""
         self._core.forget(tunnel)
 
-    def forgotten(self, tunnel: int, /) -> None:
+    def forgotten(self, tunnel: int, last: bytes, /) -> None:
         """Pass on that nothing is left of a tunnel."""
         if user := self.users.pop(tunnel, None):
-            user.gone()
+            user.gone(last)
 
     def failed(self, error: BaseException, /) -> None:
         """Report what a callback raised, as the loop does for its own callbacks."""

@@ -170,7 +170,8 @@ impl Pump {
             if let Some(due) = lane.scheduled.take() {
                 self.deadlines.remove(&(due, id));
             }
-            lane.happenings.push(Happening::Forgotten);
+            let last = lane.last_batch(Instant::now());
+            lane.happenings.push(Happening::Forgotten(last));
             self.events.push(id, &mut lane.happenings);
         }
     }

@@ -53,7 +53,8 @@ impl PumpCore {
         TunnelCounts { id, counts }
     }
 
-    fn take(&self, tunnel: u32, batch: Vec<u8>) {
+    fn take(&self, tunnel: u32, batch: &[u8]) {
+        let batch = batch.to_vec();
         self.tell(tunnel, move |lane, around| {
             lane.take(&batch, Instant::now(), around);
         });
@@ -65,14 +66,31 @@ impl PumpCore {
         tunnel: u32,
         carrier: u32,
         most: usize,
+        restates: bool,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        if most < 4096 {
-            return Err(PyValueError::new_err("a batch has 4096 bytes or more"));
-        }
+        check_most(most)?;
         let batch = self.ask(py, tunnel, move |lane, around| {
-            lane.first_batch(carrier, most, Instant::now(), around)
+            lane.first_batch(carrier, most, restates, Instant::now(), around)
         });
         Ok(PyBytes::new(py, &batch.unwrap_or_default()))
+    }
+
+    fn attach_foreign(&self, tunnel: u32, carrier: u32) {
+        self.tell(tunnel, move |lane, _| lane.attach_foreign(carrier));
+    }
+
+    fn take_batch<'py>(
+        &self,
+        py: Python<'py>,
+        tunnel: u32,
+        carrier: u32,
+        most: usize,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        check_most(most)?;
+        let batch = self.ask(py, tunnel, move |lane, around| {
+            lane.take_batch(carrier, most, Instant::now(), around)
+        });
+        Ok(batch.flatten().map(|batch| PyBytes::new(py, &batch)))
     }
 
     #[expect(clippy::too_many_arguments, reason = "it is what a carrier is made of")]
@@ -100,8 +118,10 @@ impl PumpCore {
         Ok(())
     }
 
-    fn detach(&self, tunnel: u32, carrier: u32) {
-        self.tell(tunnel, move |lane, around| lane.detach(carrier, around));
+    fn detach(&self, tunnel: u32, carrier: u32, heard: bool) {
+        self.tell(tunnel, move |lane, around| {
+            lane.detach(carrier, heard, around);
+        });
     }
 
     fn listen(&self, tunnel: u32, listener: u32, descriptor: i32, target: String) -> PyResult<()> {
@@ -263,6 +283,13 @@ fn taken(descriptor: i32) -> Socket {
     Socket::from(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+fn check_most(most: usize) -> PyResult<()> {
+    if most >= 4096 {
+        return Ok(());
+    }
+    Err(PyValueError::new_err("a batch has 4096 bytes or more"))
+}
+
 fn check_target(target: &str) -> PyResult<()> {
     if (1..=MAX_TARGET_BYTES).contains(&target.len()) {
         return Ok(());
@@ -313,6 +340,7 @@ fn tell(
             );
             sink.call_method1(intern!(py, "given_back"), arguments)
         }
+        Happening::Sendable => sink.call_method1(intern!(py, "sendable"), (tunnel,)),
         Happening::CarrierLost(carrier, why) => {
             sink.call_method1(intern!(py, "carrier_lost"), (tunnel, carrier, why))
         }
@@ -320,7 +348,10 @@ fn tell(
             sink.call_method1(intern!(py, "over"), (tunnel, reason, message))
         }
         Happening::Gone => sink.call_method1(intern!(py, "gone"), (tunnel,)),
-        Happening::Forgotten => sink.call_method1(intern!(py, "forgotten"), (tunnel,)),
+        Happening::Forgotten(last) => {
+            let last = PyBytes::new(py, &last);
+            sink.call_method1(intern!(py, "forgotten"), (tunnel, last))
+        }
     }
     .map(drop)
 }

@@ -6,15 +6,19 @@ is looked up by whoever makes a pump, because it is built where a compiler is an
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Final, Protocol
 
-from fairlead_tunnel.driver_sides import DriverUser
+from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
+from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.tunnel import Side, TunnelFull
 
 _MOST_GREETING: Final = 8 * 1024
 """A handshake of so many bytes and a few leaves at once: the connection is given away behind it."""
+_MOST_BATCHES: Final = 8
+"""So many leave at a time before others on the loop have their turn."""
 
 
 class PumpedUser(DriverUser, Protocol):
@@ -50,7 +54,7 @@ class NativeTunnel(Protocol):
 
     def take(self, batch: bytes) -> None: ...
 
-    def first_batch(self, carrier: int, most: int) -> bytes: ...
+    def first_batch(self, carrier: int, most: int, *, restate: bool = False) -> bytes: ...
 
     def attach(
         self,
@@ -63,7 +67,11 @@ class NativeTunnel(Protocol):
         received: bytes,
     ) -> None: ...
 
-    def detach(self, carrier: int) -> None: ...
+    def attach_foreign(self, carrier: int) -> None: ...
+
+    def take_batch(self, carrier: int, most: int) -> bytes | None: ...
+
+    def detach(self, carrier: int, *, heard: bool = False) -> None: ...
 
     def listen(self, listener: socket.socket, target: str) -> int: ...
 
@@ -94,7 +102,12 @@ class PumpedDriver:
 
     def __init__(self, *, pump: NativePump, side: Side, user: PumpedUser) -> None:
         self._user = user
+        self._loop = asyncio.get_running_loop()
         self._streams: dict[int, RecordStream] = {}
+        self._foreign: dict[int, OrderedCarrier] = {}
+        self._soon: asyncio.Handle | None = None
+        self._is_armed = False
+        self._last = b""
         self._led: set[int] = set()
         self._refused: set[int] = set()
         self._is_client = side is Side.CLIENT
@@ -109,7 +122,7 @@ class PumpedDriver:
     @property
     def carriers(self) -> int:
         """How many carriers are attached."""
-        return len(self._streams)
+        return len(self._streams) + len(self._foreign)
 
     @property
     def channels(self) -> int:
@@ -128,13 +141,21 @@ class PumpedDriver:
 
     # Carriers
 
-    def attach(self, number: int, carrier: RecordStream) -> None:
-        """Use a carrier from now on; one that comes when the tunnel is over is closed."""
+    def attach(self, number: int, carrier: OrderedCarrier) -> None:
+        """Use a carrier from now on; one that comes when the tunnel is over is closed.
+
+        The connection of a `RecordStream` is given away; any other carrier is given batches.
+        """
         if self._is_over:
             carrier.close()
             return
-        given = carrier.give(lambda: self._tunnel.detach(number))
-        if given is None:
+        given = None
+        if isinstance(carrier, RecordStream):
+            given = carrier.give(lambda: self._tunnel.detach(number))
+        if not isinstance(carrier, RecordStream) or given is None:
+            self._foreign[number] = carrier
+            self._tunnel.attach_foreign(number)
+            self.flush_soon()
             return
         self._streams[number] = carrier
         self._tunnel.attach(
@@ -146,27 +167,69 @@ class PumpedDriver:
             received=given.received,
         )
 
-    def detach(self, number: int) -> None:
-        """Send again what a carrier had under way: it is lost."""
-        self._tunnel.detach(number)
+    def detach(self, number: int, *, heard: bool = False) -> None:
+        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
+        self._foreign.pop(number, None)
+        self._tunnel.detach(number, heard=heard)
+        self._flush_unless_armed()
 
     def take(self, batch: bytes) -> None:
-        """Take a batch that came with a handshake."""
+        """Take a batch that came over a carrier, or with a handshake."""
         self._tunnel.take(batch)
+        self._flush_unless_armed()
 
     def hello_batch(self, number: int, most: int) -> bytes:
         """Return what goes with a client's hello: what there is to send, and which carriers live.
 
         The number is that of the hello's carrier; `attach` or `detach` follows.
         """
-        return self._tunnel.first_batch(number, min(most, _MOST_GREETING))
+        return self._first_batch(number, most)
 
-    def answer_batch(self, number: int, most: int) -> bytes:
-        """Return what goes with a gateway's answer; empty when there is nothing."""
-        return self._tunnel.first_batch(number, min(most, _MOST_GREETING))
+    def answer_batch(self, number: int, most: int, *, restate: bool = False) -> bytes:
+        """Return what goes with a gateway's answer; empty when there is nothing.
+
+        With `restate` it says what has come though another carrier is about to tell it too.
+        """
+        return self._first_batch(number, most, restate=restate)
+
+    def _first_batch(self, number: int, most: int, *, restate: bool = False) -> bytes:
+        if self._last:
+            last, self._last = self._last, b""
+            return last
+        return self._tunnel.first_batch(number, min(most, _MOST_GREETING), restate=restate)
 
     def flush_soon(self) -> None:
-        """Do nothing: the thread sends what there is."""
+        """Send what there is when the loop has its turn: a carrier that is here has room."""
+        if self._foreign and self._soon is None:
+            self._soon = self._loop.call_soon(self._flush)
+
+    def _flush_unless_armed(self) -> None:
+        if not self._is_armed:
+            self.flush_soon()
+
+    def _flush(self) -> None:
+        self._soon = None
+        for _ in range(_MOST_BATCHES):
+            if not self._send_one():
+                break
+        else:
+            self.flush_soon()
+
+    def _send_one(self) -> bool:
+        """Send a batch over each carrier that is here and can; say whether any was."""
+        has_sent = False
+        for number, carrier in [*self._foreign.items()]:
+            if not carrier.can_send:
+                continue
+            batch = self._tunnel.take_batch(number, carrier.most_bytes)
+            if batch is None:
+                continue  # the client has lost it, which is about to be told
+            self._is_armed = not batch
+            if not batch:
+                return has_sent
+            carrier.send(Batch(0, [batch], len(batch)))
+            has_sent = True
+        return has_sent
 
     # Channels
 
@@ -183,7 +246,9 @@ class PumpedDriver:
 
         TunnelFull: no more channels now, or the tunnel is over.
         """
-        channel = self._tunnel.open(target, hold_seconds=hold_seconds)
+        channel = None
+        if not self._is_over:
+            channel = self._tunnel.open(target, hold_seconds=hold_seconds)
         if channel is None:
             raise TunnelFull("the tunnel is over, or has as many channels as it may")
         return channel
@@ -209,7 +274,11 @@ class PumpedDriver:
 
     def close(self, reason: str, message: str) -> None:
         """End the tunnel, its ports and its carriers, after telling the peer; once."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._tunnel.close(reason, message)
+        self._flush()  # before whoever closes ends the carriers that are here
 
     # What the pump tells
 
@@ -247,18 +316,33 @@ class PumpedDriver:
             return
         self._user.given_back(channel, connection, early, reason, message)
 
+    def sendable(self) -> None:
+        """Send what there is over carriers that are here."""
+        self._is_armed = False
+        self._flush()
+
     def carrier_lost(self, number: int, message: str) -> None:
-        """Tell a carrier that it has ended."""
+        """Tell a carrier that it has ended, or end one that the client has lost."""
         stream = self._streams.pop(number, None)
         if stream is not None:
             stream.given_ended(ConnectionError(message))
+        foreign = self._foreign.pop(number, None)
+        if foreign is not None:
+            foreign.abort()
 
     def over(self, reason: str, message: str) -> None:
         """Pass on that the tunnel has ended."""
         self._is_over = True
+        self._flush()  # which tells the peer
+        if self._soon is not None:
+            self._soon.cancel()
+        foreign, self._foreign = self._foreign, {}
+        for carrier in foreign.values():
+            carrier.close()
         self._user.over(reason, message)
 
-    def gone(self) -> None:
-        """Tell carriers that came when the tunnel was over."""
+    def gone(self, last: bytes) -> None:
+        """Tell carriers that came when the tunnel was over; `last` may go with a later answer."""
+        self._last = last
         for number in [*self._streams]:
             self.carrier_lost(number, "The tunnel is over.")

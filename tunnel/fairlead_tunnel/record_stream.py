@@ -120,13 +120,14 @@ class RecordStream(asyncio.BufferedProtocol):
     def give(self, drop: Callable[[], None]) -> GivenStream | None:
         """Give the connection away, from `opened` of its user: nothing is read or written here.
 
-        Who has it calls `given_ended` when it has ended; `drop` asks for that. None when a part of
-        the handshake has not left: the connection ends.
+        Who has it calls `given_ended` when it has ended; `drop` asks for that. None, and it stays
+        here: a part of the handshake has not left, or its bytes are not those of a socket.
         """
         transport, keys = self._transport, self._keys
         plug = transport.get_extra_info("socket") if transport is not None else None
         if transport is None or keys is None or plug is None or transport.get_write_buffer_size():
-            self.abort()
+            return None
+        if transport.get_extra_info("ssl_object") is not None:
             return None
         given = GivenStream(socket.socket(fileno=os.dup(plug.fileno())), keys, self._buffer.drain())
         self._is_given = True

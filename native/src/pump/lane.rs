@@ -25,6 +25,8 @@ use ports::Ending;
 const MOST_ROUNDS: usize = 8;
 /// How long the last batch of a tunnel may take to leave.
 const LINGER: Duration = Duration::from_secs(2);
+/// The last batch is never longer.
+const SMALLEST: usize = 4096;
 const STALL: Duration = Duration::from_millis(100);
 
 /// What Python is told of a tunnel.
@@ -41,14 +43,17 @@ pub enum Happening {
     Unled(u32, String, String),
     /// A channel has ended of which the target knows nothing: its connection, and what was read.
     GivenBack(u32, Socket, Vec<u8>, String, String),
+    /// There is something to send over a carrier of Python's; told once for each empty batch.
+    Sendable,
     /// A carrier has ended, with what the kernel or the protocol says.
     CarrierLost(u32, String),
     /// The tunnel has ended with all of its channels.
     Over(String, String),
     /// All carriers have ended too.
     Gone,
-    /// Nothing more is told: Python has heard that, and asked to have it forgotten.
-    Forgotten,
+    /// Nothing more is told: Python has heard that, and asked to have it forgotten. The batch that
+    /// ends the tunnel is in it if no carrier took it.
+    Forgotten(Vec<u8>),
 }
 
 /// Bytes and channels of one tunnel, for whoever asks at any time.
@@ -72,6 +77,10 @@ pub struct Lane {
     /// Carriers that the client has lost.
     dead: Vec<u32>,
     carriers: BTreeMap<u32, Carrier>,
+    /// Carriers that Python has.
+    foreign: BTreeSet<u32>,
+    /// Whether the last batch that Python asked for was empty.
+    is_armed: bool,
     ports: HashMap<u32, Port>,
     /// How a client's channels ended whose connections may be on their way here.
     unled: BTreeMap<u32, Ending>,
@@ -97,6 +106,8 @@ impl Lane {
             greeting: BTreeSet::new(),
             dead: Vec::new(),
             carriers: BTreeMap::new(),
+            foreign: BTreeSet::new(),
+            is_armed: false,
             ports: HashMap::new(),
             unled: BTreeMap::new(),
             readable: VecDeque::new(),
@@ -118,11 +129,13 @@ impl Lane {
     }
 
     /// Return what goes with a carrier's handshake, empty when there is nothing; that of a client
-    /// names the carriers that it has. `attach` or `detach` follows.
+    /// names the carriers that it has. `attach` or `detach` follows. With `restates` it says what has
+    /// come though another carrier is about to tell it too.
     pub fn first_batch(
         &mut self,
         number: u32,
         most: usize,
+        restates: bool,
         now: Instant,
         around: &mut Surroundings,
     ) -> Vec<u8> {
@@ -131,15 +144,17 @@ impl Lane {
         let mut alive = Vec::new();
         if self.is_client {
             self.greeting.insert(number);
-            let mut numbers: Vec<u64> = self.carriers.keys().copied().map(u64::from).collect();
-            numbers.extend(self.greeting.iter().copied().map(u64::from));
             let mut known = RangeSet::default();
-            for number in numbers {
-                known.add(number, number + 1);
+            let attached = self.carriers.keys().chain(&self.foreign);
+            for number in attached.chain(&self.greeting) {
+                known.add(u64::from(*number), u64::from(*number) + 1);
             }
             alive.extend(known.iter().map(|(start, end)| (start, end - 1)));
             // The oldest of so many are taken as lost by the gateway, which sends again.
             alive.drain(..alive.len().saturating_sub(MAX_RANGES));
+        }
+        if restates {
+            self.tunnel.restate(now);
         }
         let mut batch = Vec::new();
         self.tunnel
@@ -170,16 +185,57 @@ impl Lane {
         }
     }
 
-    /// Drop a carrier, also one that ended in its handshake: what it had under way goes over others.
-    pub fn detach(&mut self, number: u32, around: &mut Surroundings) {
+    /// Drop a carrier, also one that ended in its handshake: what it had under way goes over others,
+    /// but for what was `heard` and answered. What ends the tunnel may still leave.
+    pub fn detach(&mut self, number: u32, heard: bool, around: &mut Surroundings) {
         self.greeting.remove(&number);
-        self.tunnel.carrier_lost(number);
-        self.drop_carrier(number, "It was dropped.", around);
+        self.foreign.remove(&number);
+        self.tunnel.carrier_lost(number, heard);
+        if self.ends_at.is_none() {
+            self.drop_carrier(number, "It was dropped.", around);
+        }
+    }
+
+    // Carriers of Python's
+
+    /// Make batches for a carrier that Python has, from now on.
+    pub fn attach_foreign(&mut self, number: u32) {
+        self.greeting.remove(&number);
+        self.foreign.insert(number);
+    }
+
+    /// Return what is to be sent over such a carrier now; empty: nothing, and `Sendable` is told
+    /// when there is. None: the client has lost it.
+    pub fn take_batch(
+        &mut self,
+        number: u32,
+        most: usize,
+        now: Instant,
+        around: &mut Surroundings,
+    ) -> Option<Vec<u8>> {
+        if !self.foreign.contains(&number) {
+            return None;
+        }
+        self.accept_all(now, around);
+        self.read_ahead(around);
+        let mut batch = Vec::new();
+        self.is_armed = !self.tunnel.take_batch(number, most, now, &mut batch);
+        Some(batch)
+    }
+
+    fn tell_sendable(&mut self, now: Instant) {
+        if self.is_armed && !self.foreign.is_empty() && self.tunnel.has_to_send(now) {
+            self.is_armed = false;
+            self.happenings.push(Happening::Sendable);
+        }
     }
 
     fn drop_carrier(&mut self, number: u32, why: &str, around: &mut Surroundings) {
-        if let Some(carrier) = self.carriers.remove(&number) {
+        let carrier = self.carriers.remove(&number);
+        if let Some(carrier) = &carrier {
             around.forget(&carrier.socket, carrier.token);
+        }
+        if carrier.is_some() || self.foreign.remove(&number) {
             self.happenings
                 .push(Happening::CarrierLost(number, why.into()));
         }
@@ -221,6 +277,7 @@ impl Lane {
         if self.tunnel.over().is_none() {
             self.tunnel.close(reason, message);
             self.over(reason, message, around);
+            self.send(Instant::now(), around); // before whoever closes drops its carriers
         }
     }
 
@@ -266,9 +323,11 @@ impl Lane {
             let read = self.read_ports(around);
             self.send(now, around);
             if !came && !read {
+                self.tell_sendable(now);
                 return false;
             }
         }
+        self.tell_sendable(now);
         true
     }
 
@@ -279,8 +338,7 @@ impl Lane {
         }
         let stalled = self.listeners.values().any(|each| each.is_stalled);
         let stalled = stalled.then(|| Instant::now() + STALL);
-        let has_room = self.carriers.values().any(Carrier::has_room);
-        let due = self.tunnel.deadline().filter(|_| has_room);
+        let due = self.tunnel.deadline().filter(|_| self.has_room());
         [stalled, due, self.ends_at].into_iter().flatten().min()
     }
 
@@ -290,6 +348,13 @@ impl Lane {
             && self.ends_at.is_some_and(|at| {
                 at <= now || self.carriers.values().all(|each| each.unsent() == 0)
             })
+    }
+
+    /// Return the batch that ends the tunnel, empty when it has left.
+    pub fn last_batch(&mut self, now: Instant) -> Vec<u8> {
+        let mut batch = Vec::new();
+        self.tunnel.take_batch(0, SMALLEST, now, &mut batch);
+        batch
     }
 
     /// Drop what is left and say so; what still comes is answered.

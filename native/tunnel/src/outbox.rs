@@ -91,6 +91,15 @@ impl Outbox {
         self.depart(0, Vec::new(), start, out);
     }
 
+    /// Say whether a batch that is asked for now has anything in it.
+    pub fn has_to_send(&self, now: Instant) -> bool {
+        let has_news = !self.ready.is_empty() || self.window.due || self.ping_due;
+        let is_released = self.held.values().any(|until| *until <= now);
+        self.ack_lost
+            || self.arrivals.is_due(now)
+            || ((has_news || is_released) && !self.departures.are_full())
+    }
+
     /// Append what is to be sent now; say whether there was anything.
     pub fn take_batch(
         &mut self,
@@ -146,11 +155,17 @@ impl Outbox {
         self.departures.acked(ranges)
     }
 
-    /// Send again what went over these carriers and is not known to have arrived.
-    pub fn lose(&mut self, channels: &mut HashMap<u32, Channel>, is_gone: impl Fn(u32) -> bool) {
+    /// Send again what went over these carriers and is not known to have arrived; `heard`: the peer
+    /// has taken what it got of them, the newest ACK too.
+    pub fn lose(
+        &mut self,
+        channels: &mut HashMap<u32, Channel>,
+        is_gone: impl Fn(u32) -> bool,
+        heard: bool,
+    ) {
         if self.told.is_some_and(|told| is_gone(told.1)) {
             self.told = None;
-            self.ack_lost = true;
+            self.ack_lost |= !heard;
         }
         for part in self.departures.lost(is_gone) {
             if part.item == Item::Ping {

@@ -287,9 +287,25 @@ impl Tunnel {
         std::mem::take(&mut self.close_due)
     }
 
-    /// Send again what this carrier had under way.
-    pub fn carrier_lost(&mut self, carrier: u32) {
-        self.outbox.lose(&mut self.channels, |each| each == carrier);
+    /// Say whether `take_batch` has something to send now.
+    pub fn has_to_send(&self, now: Instant) -> bool {
+        match self.over {
+            Some(_) => self.close_due,
+            None => self.outbox.has_to_send(now),
+        }
+    }
+
+    /// Say again with the next `first_batch` what has come: who waits for it may not be told
+    /// otherwise. What another carrier tells may come later, or not at all.
+    pub fn restate(&mut self, now: Instant) {
+        self.outbox.arrivals.owe(now);
+    }
+
+    /// Send again what this carrier had under way; of a poll that was `heard`, only the rest: its
+    /// answer acknowledges what came with it.
+    pub fn carrier_lost(&mut self, carrier: u32, heard: bool) {
+        self.outbox
+            .lose(&mut self.channels, |each| each == carrier, heard);
     }
 
     // What both need

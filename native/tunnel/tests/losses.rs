@@ -35,7 +35,7 @@ fn an_acknowledgement_that_was_lost_with_its_carrier_is_said_again() {
     let lost = sent(&mut gateway, 1, now);
     assert!(lost.is_some());
     assert_eq!(sent(&mut gateway, 2, now), None);
-    gateway.carrier_lost(1);
+    gateway.carrier_lost(1, false);
     let again = sent(&mut gateway, 2, now).unwrap();
     assert_eq!(again[16..], lost.unwrap()[16..]);
 }
@@ -53,4 +53,40 @@ fn a_client_that_names_its_carriers_gets_at_once_what_others_had_under_way() {
     let batch = sent(&mut gateway, 2, now).unwrap();
     let events = client.receive(&batch, now);
     assert_eq!(events, [Event::Received(1, b"hello".as_slice().into())]);
+}
+
+#[test]
+fn what_a_poll_was_answered_with_is_not_said_again_unless_it_is_restated() {
+    let mut now = Instant::now();
+    let (mut client, mut gateway) = pair(now);
+    now += Duration::from_secs(1);
+    client.write(1, b"hello".as_slice().into());
+    gateway.receive(&sent(&mut client, 2, now).unwrap(), now);
+    now += Duration::from_millis(25);
+    assert!(sent(&mut gateway, 1, now).is_some());
+    gateway.carrier_lost(1, true);
+    assert!(!gateway.has_to_send(now));
+    let mut answer = Vec::new();
+    assert!(!gateway.first_batch(3, 4096, now, &[], &mut answer));
+    gateway.restate(now);
+    assert!(gateway.first_batch(3, 4096, now, &[], &mut answer));
+}
+
+#[test]
+fn a_tunnel_says_when_a_batch_would_have_something_in_it() {
+    let mut now = Instant::now();
+    let mut client = Tunnel::new(Side::Client, Limits::default());
+    assert!(!client.has_to_send(now));
+    client.open("tcp:1", Some(now + Duration::from_millis(1)));
+    assert!(!client.has_to_send(now));
+    now += Duration::from_millis(1);
+    assert!(client.has_to_send(now));
+    assert!(sent(&mut client, 1, now).is_some());
+    assert!(!client.has_to_send(now));
+    client.open("tcp:2", None);
+    client.close("closed", "Enough.");
+    assert!(!client.never_left(1) && client.never_left(2));
+    assert!(client.has_to_send(now));
+    assert!(sent(&mut client, 1, now).is_some());
+    assert!(!client.has_to_send(now));
 }

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.endpoints import Endpoint, EndpointPool
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
 from fairlead_tunnel.poll_carrier import PollCarrier
 from fairlead_tunnel.stream_pipe import StreamCarrier, connect_stream
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.websocket_pipe import SocketCarrier, connect_websocket
 from relay_gateway.http_api import GatewayApp, serve_http
 from tests.contract.tunnel.tunnel_world import World
@@ -54,7 +54,7 @@ def polling(it: World, *endpoints: Endpoint) -> AbstractAsyncContextManager[Poll
 
 @asynccontextmanager
 async def polls(
-    driver: TunnelDriver, ticket: TunnelTicket, *endpoints: Endpoint
+    driver: CarrierDriver, ticket: TunnelTicket, *endpoints: Endpoint
 ) -> AsyncIterator[PollCarrier]:
     """Poll these endpoints for a tunnel while in the block."""
     posts = HttpPosts()

@@ -8,6 +8,7 @@ import secrets
 import pytest
 
 from fairlead_tunnel import records
+from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import SECONDS, SIZE, echo, whole
 from tests.contract.tunnel.tunnel_world import World, world
 from tests.eventually import eventually
@@ -56,8 +57,8 @@ async def test_a_carrier_that_is_cut_under_way_loses_nothing(
         assert len(it.gateways[0].wants) == 1
 
 
-async def test_a_carrier_that_is_cut_while_others_go_on_loses_nothing() -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_a_carrier_that_is_cut_while_others_go_on_loses_nothing(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         for _ in range(3):
             await it.attach()
         counter = Counter()
@@ -72,8 +73,10 @@ async def test_a_carrier_that_is_cut_while_others_go_on_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("before_the_next", [False, True])
-async def test_late_bytes_of_an_abandoned_carrier_count_once(before_the_next: bool) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_late_bytes_of_an_abandoned_carrier_count_once(
+    any_world: MakeWorld, before_the_next: bool
+) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         hop = await it.hop()
         hop.tells_ends = False
         await it.attach(hop)
@@ -103,8 +106,10 @@ async def _wants(it: World) -> int:
     return len(it.gateways[0].wants)
 
 
-async def test_a_carrier_that_vanished_for_the_client_alone_holds_nothing_up() -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_a_carrier_that_vanished_for_the_client_alone_holds_nothing_up(
+    any_world: MakeWorld,
+) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         hop = await it.hop()
         hop.tells_ends = False
         await it.attach(hop)
@@ -124,8 +129,8 @@ async def test_a_carrier_that_vanished_for_the_client_alone_holds_nothing_up() -
         await it.settled()
 
 
-async def test_carriers_that_attach_at_the_same_time_spare_each_other() -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_carriers_that_attach_at_the_same_time_spare_each_other(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         await it.attach()
         carriers = [await it.greet() for _ in range(3)]
         for each in carriers:
@@ -135,8 +140,8 @@ async def test_carriers_that_attach_at_the_same_time_spare_each_other() -> None:
         assert it.gateways[0].driver.carriers == it.client.driver.carriers == 4
 
 
-async def test_an_attachment_after_the_end_is_closed() -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_an_attachment_after_the_end_is_closed(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         await it.attach()
         carrier = await it.greet()
         it.client.driver.close("closed", "Enough.")

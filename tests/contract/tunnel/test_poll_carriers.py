@@ -10,8 +10,8 @@ import pytest
 from fairlead_tunnel.endpoints import IDLE_SLOTS, Endpoint
 from fairlead_tunnel.handshake import AttachRefused
 from tests.contract.tunnel.http_world import attach_socket, http_door, polling
+from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
-from tests.contract.tunnel.tunnel_world import world
 from tests.eventually import eventually
 from tests.fakes.buffering_hop import buffering_hop
 
@@ -20,10 +20,10 @@ SIZE = 16 * 1024 * 1024
 SECONDS = 60
 
 
-async def test_bytes_go_both_ways_through_a_hop_that_buffers() -> None:
+async def test_bytes_go_both_ways_through_a_hop_that_buffers(any_world: MakeWorld) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
         polling(it, Endpoint(hop.url)),
@@ -32,14 +32,16 @@ async def test_bytes_go_both_ways_through_a_hop_that_buffers() -> None:
         content = secrets.token_bytes(SIZE)
         assert await whole(port, content) == content
         await it.settled()
-        assert [reason for _, reason in it.client.endings] == [""]
-        assert [reason for _, reason in it.gateways[0].endings] == [""]
+        await eventually(it.fates, lambda found: found == [""])
+        assert await it.reasons() == []
 
 
-async def test_what_is_opened_before_there_is_a_carrier_rides_with_the_first_poll() -> None:
+async def test_what_is_opened_before_there_is_a_carrier_rides_with_the_first_poll(
+    any_world: MakeWorld,
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
     ):
@@ -54,7 +56,7 @@ async def test_what_is_opened_before_there_is_a_carrier_rides_with_the_first_pol
             assert len(await asking) == 32
 
 
-async def test_a_pure_download_does_not_multiply_requests() -> None:
+async def test_a_pure_download_does_not_multiply_requests(any_world: MakeWorld) -> None:
     content = secrets.token_bytes(SIZE)
 
     async def source(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,7 +67,7 @@ async def test_a_pure_download_does_not_multiply_requests() -> None:
 
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
         polling(it, Endpoint(hop.url)),
@@ -76,10 +78,10 @@ async def test_a_pure_download_does_not_multiply_requests() -> None:
         assert hop.up_bytes < hop.down_bytes // 50
 
 
-async def test_idle_polls_of_an_account_share_its_slots() -> None:
+async def test_idle_polls_of_an_account_share_its_slots(any_world: MakeWorld) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as one,
         buffering_hop(url) as other,
@@ -103,10 +105,12 @@ async def test_idle_polls_of_an_account_share_its_slots() -> None:
         await it.settled()
 
 
-async def test_a_transfer_moves_between_polls_tcp_and_websockets_without_losing_a_byte() -> None:
+async def test_a_transfer_moves_between_polls_tcp_and_websockets_without_losing_a_byte(
+    any_world: MakeWorld,
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
     ):
@@ -133,11 +137,13 @@ async def _requests(hop: object, most: int) -> None:
     await eventually(count, lambda found: found >= most)
 
 
-async def test_a_gateway_that_was_started_anew_ends_the_tunnel_with_its_reason() -> None:
+async def test_a_gateway_that_was_started_anew_ends_the_tunnel_with_its_reason(
+    any_world: MakeWorld,
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
-        world() as another,
+        any_world() as it,
+        any_world() as another,
         http_door(it) as url,
         http_door(another) as new_url,
         buffering_hop(url) as hop,
@@ -156,10 +162,10 @@ async def test_a_gateway_that_was_started_anew_ends_the_tunnel_with_its_reason()
         assert it.client.over_reason == "tunnel_unknown"
 
 
-async def test_polls_of_a_tunnel_that_is_closed_end_with_it() -> None:
+async def test_polls_of_a_tunnel_that_is_closed_end_with_it(any_world: MakeWorld) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
         polling(it, Endpoint(hop.url)) as carrier,
@@ -173,10 +179,12 @@ async def test_polls_of_a_tunnel_that_is_closed_end_with_it() -> None:
         await eventually(gateway_knows, lambda reason: reason == "closed")
 
 
-async def test_a_gateway_that_closes_a_tunnel_tells_the_client_in_a_poll() -> None:
+async def test_a_gateway_that_closes_a_tunnel_tells_the_client_in_a_poll(
+    any_world: MakeWorld,
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
         polling(it, Endpoint(hop.url)) as carrier,
@@ -186,10 +194,10 @@ async def test_a_gateway_that_closes_a_tunnel_tells_the_client_in_a_poll() -> No
         assert it.client.over_reason == "expired"
 
 
-async def test_a_ticket_that_was_used_is_refused() -> None:
+async def test_a_ticket_that_was_used_is_refused(any_world: MakeWorld) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as hop,
     ):

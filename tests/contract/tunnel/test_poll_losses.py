@@ -10,8 +10,8 @@ import pytest
 
 from fairlead_tunnel.endpoints import Endpoint
 from tests.contract.tunnel.http_world import http_door, polling
+from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import echo, whole
-from tests.contract.tunnel.tunnel_world import world
 from tests.fakes.buffering_hop import Choice, Fate, buffering_hop
 
 pytestmark = pytest.mark.asyncio
@@ -21,12 +21,12 @@ QUARTER = 256 * 1024
 
 
 async def transfer(
-    choose: Choice, *, most_request: int = 1 << 62, most_answer: int = 1 << 62
+    any_world: MakeWorld, choose: Choice, *, most_request: int = 1 << 62, most_answer: int = 1 << 62
 ) -> None:
     """Echo some bytes through a hop that does that."""
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url, choose) as hop,
     ):
@@ -42,8 +42,8 @@ async def transfer(
 @pytest.mark.parametrize(
     "fate", [each for each in Fate if each is not Fate.PASSES], ids=lambda fate: fate.name.lower()
 )
-async def test_every_eighth_poll_of_both_sizes_meets_it(fate: Fate) -> None:
-    await transfer(lambda number, body: fate if number % 8 == 3 else Fate.PASSES)
+async def test_every_eighth_poll_of_both_sizes_meets_it(any_world: MakeWorld, fate: Fate) -> None:
+    await transfer(any_world, lambda number, body: fate if number % 8 == 3 else Fate.PASSES)
 
 
 @pytest.mark.parametrize(
@@ -51,30 +51,34 @@ async def test_every_eighth_poll_of_both_sizes_meets_it(fate: Fate) -> None:
     [Fate.REQUEST_LOST, Fate.ANSWER_LOST, Fate.ANSWER_CUT, Fate.DOUBLED],
     ids=lambda fate: fate.name.lower(),
 )
-async def test_the_first_poll_which_brings_the_ticket_meets_it(fate: Fate) -> None:
-    await transfer(lambda number, body: fate if number == 1 else Fate.PASSES)
+async def test_the_first_poll_which_brings_the_ticket_meets_it(
+    any_world: MakeWorld, fate: Fate
+) -> None:
+    await transfer(any_world, lambda number, body: fate if number == 1 else Fate.PASSES)
 
 
-async def test_a_tenth_of_requests_and_of_answers_are_dropped() -> None:
+async def test_a_tenth_of_requests_and_of_answers_are_dropped(any_world: MakeWorld) -> None:
     dice = random.Random(7)  # noqa: S311
 
     def choose(number: int, body: bytes) -> Fate:
         roll = dice.random()
         return Fate.REQUEST_LOST if roll < 0.1 else Fate.ANSWER_LOST if roll < 0.2 else Fate.PASSES
 
-    await transfer(choose)
+    await transfer(any_world, choose)
 
 
-async def test_requests_that_are_too_large_get_smaller() -> None:
-    await transfer(lambda number, body: Fate.PASSES, most_request=QUARTER)
+async def test_requests_that_are_too_large_get_smaller(any_world: MakeWorld) -> None:
+    await transfer(any_world, lambda number, body: Fate.PASSES, most_request=QUARTER)
 
 
-async def test_answers_that_are_cut_get_smaller() -> None:
-    await transfer(lambda number, body: Fate.PASSES, most_answer=QUARTER)
+async def test_answers_that_are_cut_get_smaller(any_world: MakeWorld) -> None:
+    await transfer(any_world, lambda number, body: Fate.PASSES, most_answer=QUARTER)
 
 
-async def test_requests_that_are_cut_for_their_length_get_smaller() -> None:
-    await transfer(lambda number, body: Fate.REQUEST_LOST if len(body) > QUARTER else Fate.PASSES)
+async def test_requests_that_are_cut_for_their_length_get_smaller(any_world: MakeWorld) -> None:
+    await transfer(
+        any_world, lambda number, body: Fate.REQUEST_LOST if len(body) > QUARTER else Fate.PASSES
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,10 +94,12 @@ async def test_requests_that_are_cut_for_their_length_get_smaller() -> None:
     ],
     ids=["html", "quota", "empty", "403", "404", "429", "500"],
 )
-async def test_an_endpoint_that_is_none_is_left_alone(answer: tuple[int, bytes]) -> None:
+async def test_an_endpoint_that_is_none_is_left_alone(
+    any_world: MakeWorld, answer: tuple[int, bytes]
+) -> None:
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url) as good,
         buffering_hop(url, lambda number, body: answer) as bad,

@@ -13,13 +13,9 @@ import pytest
 pytest.importorskip("fairlead_native", reason="the native core is not built: make native")
 
 from fairlead_native import Pump
-from tests.contract.tunnel.pumped_world import (
-    PumpedClientEnd,
-    PumpedGatewayEnd,
-    PumpedWorld,
-    pumped_world,
-)
+from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
 from tests.contract.tunnel.talks import SECONDS, echo
+from tests.contract.tunnel.tunnel_world import World, world
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
@@ -51,11 +47,11 @@ class Waiting(Draining):
 @asynccontextmanager
 async def ends(
     gateway: Callable[[Pump], PumpedGatewayEnd] = Draining,
-) -> AsyncIterator[tuple[PumpedClientEnd, PumpedWorld]]:
+) -> AsyncIterator[tuple[PumpedClientEnd, World]]:
     pumps = [Pump(), Pump()]
     end = PumpedClientEnd(pumps[0])
     try:
-        async with pumped_world(lambda: end, lambda: gateway(pumps[1])) as it:
+        async with world(lambda: end, lambda: gateway(pumps[1])) as it:
             yield end, it
     finally:
         for each in end.connections:
@@ -80,7 +76,7 @@ async def endings(end: PumpedClientEnd) -> list[tuple[int, str]]:
     return end.endings
 
 
-async def wants(it: PumpedWorld) -> int:
+async def wants(it: World) -> int:
     return len(it.gateways[0].wants)
 
 
@@ -151,12 +147,14 @@ async def test_a_connection_of_which_more_was_read_than_is_kept_is_dropped(
 async def test_a_connection_that_the_target_has_is_not_given_back() -> None:
     async with asyncio.timeout(SECONDS), ends(PumpedGatewayEnd) as (end, it):
         await it.attach()
-        channel = end.driver.open(await it.serve(echo))
+        channel = end.driver.open(f"127.0.0.1:{await it.serve(echo)}")
         ours, theirs = socket.socketpair()
         end.driver.connect(channel, theirs, b"x")
         reader, writer = await asyncio.open_connection(sock=ours)
         assert await reader.readexactly(1) == b"x"
-        it.gateways[0].driver.refuse(channel, DRAINING, "Too late for that.")
+        gateway = it.gateways[0]
+        assert isinstance(gateway, PumpedGatewayEnd)
+        gateway.driver.refuse(channel, DRAINING, "Too late for that.")
         assert await eventually(lambda: endings(end), bool) == [(channel, DRAINING)]
         assert end.given == []
         writer.close()

@@ -6,54 +6,36 @@ import asyncio
 import hashlib
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
 pytest.importorskip("fairlead_native", reason="the native core is not built: make native")
 
 from fairlead_native import Pump
-from tests.contract.tunnel.pumped_world import (
+from tests.contract.tunnel.pumped_ends import (
+    NATIVE,
+    MakeWorld,
     PumpedClientEnd,
     PumpedGatewayEnd,
-    PumpedWorld,
-    pumped_world,
+    world_of,
 )
 from tests.contract.tunnel.talks import SECONDS, digest, echo, reset, whole
-from tests.contract.tunnel.tunnel_world import ClientEnd, GatewayEnd
+from tests.contract.tunnel.tunnel_world import World, world
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
 SIZE = 64 * 1024 * 1024
 
-Make = Callable[[], AbstractAsyncContextManager[PumpedWorld]]
+
+@pytest.fixture(params=NATIVE)
+def native_world(request: pytest.FixtureRequest) -> MakeWorld:
+    return world_of(request.param)
 
 
-@pytest.fixture(params=["native-native", "native-python", "python-native"])
-def world(request: pytest.FixtureRequest) -> Make:
-    client, gateway = request.param.split("-")
-
-    @asynccontextmanager
-    async def made() -> AsyncIterator[PumpedWorld]:
-        pumps = [Pump(), Pump()]
-        try:
-            async with pumped_world(
-                (lambda: PumpedClientEnd(pumps[0])) if client == "native" else ClientEnd,
-                (lambda: PumpedGatewayEnd(pumps[1])) if gateway == "native" else GatewayEnd,
-            ) as it:
-                yield it
-        finally:
-            for pump in pumps:
-                pump.close()
-
-    return made
-
-
-async def test_bytes_go_both_ways_and_both_ends_end(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_bytes_go_both_ways_and_both_ends_end(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE)
         found = await whole(port, content)
         assert hashlib.sha256(found).digest() == hashlib.sha256(content).digest()
@@ -61,43 +43,45 @@ async def test_bytes_go_both_ways_and_both_ends_end(world: Make) -> None:
         assert await it.reasons() == []
 
 
-async def test_a_direction_that_has_ended_leaves_the_other(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_a_direction_that_has_ended_leaves_the_other(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(digest))
+        port = await it.listen(f"127.0.0.1:{await it.serve(digest)}")
         content = secrets.token_bytes(SIZE)
         assert await whole(port, content) == hashlib.sha256(content).digest()
         await it.settled()
 
 
-async def test_what_is_opened_before_there_is_a_carrier_rides_with_its_hello(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
-        port = await it.listen(await it.serve(echo))
+async def test_what_is_opened_before_there_is_a_carrier_rides_with_its_hello(
+    native_world: MakeWorld,
+) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         asking = asyncio.ensure_future(whole(port, b"early"))
         await eventually(lambda: _channels(it), lambda count: count == 1)
         await it.attach()
         assert await asking == b"early"
 
 
-async def _channels(it: PumpedWorld) -> int:
+async def _channels(it: World) -> int:
     return it.client.driver.channels
 
 
-async def test_several_channels_share_several_carriers(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_several_channels_share_several_carriers(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         for _ in range(3):
             await it.attach()
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE // 8)
         found = await asyncio.gather(*(whole(port, content[each:]) for each in range(6)))
         assert found == [content[each:] for each in range(6)]
         await it.settled()
 
 
-async def test_many_short_channels_at_once_are_all_answered(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_many_short_channels_at_once_are_all_answered(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         asked = [secrets.token_bytes(each + 1) for each in range(200)]
         assert await asyncio.gather(*(whole(port, each) for each in asked)) == asked
         await it.settled()
@@ -105,7 +89,9 @@ async def test_many_short_channels_at_once_are_all_answered(world: Make) -> None
 
 
 @pytest.mark.parametrize("by_gateway", [False, True])
-async def test_a_carrier_that_is_cut_under_way_loses_nothing(world: Make, by_gateway: bool) -> None:
+async def test_a_carrier_that_is_cut_under_way_loses_nothing(
+    native_world: MakeWorld, by_gateway: bool
+) -> None:
     count = 0
 
     async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,9 +107,9 @@ async def test_a_carrier_that_is_cut_under_way_loses_nothing(world: Make, by_gat
     async def reached() -> bool:
         return count >= wanted
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(counted))
+        port = await it.listen(f"127.0.0.1:{await it.serve(counted)}")
         content = secrets.token_bytes(SIZE)
         asking = asyncio.ensure_future(whole(port, content))
         for part in range(6):
@@ -137,43 +123,45 @@ async def test_a_carrier_that_is_cut_under_way_loses_nothing(world: Make, by_gat
         assert len(it.gateways[0].wants) == 1
 
 
-async def test_a_target_that_refuses_resets_the_connection(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_a_target_that_refuses_resets_the_connection(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
         target = await it.serve(echo)
         it.servers.pop().close()
-        port = await it.listen(target)
+        port = await it.listen(f"127.0.0.1:{target}")
         with pytest.raises(ConnectionResetError):
             await whole(port, b"nobody")
         await eventually(it.reasons, lambda found: found == ["dial_refused"])
         await it.settled()
 
 
-async def test_a_server_that_speaks_first_is_heard_when_the_hold_is_over(world: Make) -> None:
+async def test_a_server_that_speaks_first_is_heard_when_the_hold_is_over(
+    native_world: MakeWorld,
+) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 ready")
         writer.close()
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(greet))
+        port = await it.listen(f"127.0.0.1:{await it.serve(greet)}")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b"220 ready"
         writer.close()
         await it.settled()
 
 
-async def test_a_slow_reader_stalls_only_itself(world: Make) -> None:
+async def test_a_slow_reader_stalls_only_itself(native_world: MakeWorld) -> None:
     may_read = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await may_read.wait()
         await digest(reader, writer)
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        stalled = await it.listen(await it.serve(slow))
-        quick = await it.listen(await it.serve(echo))
+        stalled = await it.listen(f"127.0.0.1:{await it.serve(slow)}")
+        quick = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE)
         waiting = asyncio.ensure_future(whole(stalled, content))
         await eventually(lambda: _wants(it), lambda count: count == 1)
@@ -185,11 +173,11 @@ async def test_a_slow_reader_stalls_only_itself(world: Make) -> None:
         await it.settled()
 
 
-async def _wants(it: PumpedWorld) -> int:
+async def _wants(it: World) -> int:
     return len(it.gateways[0].wants)
 
 
-async def test_a_connection_that_is_reset_resets_the_other_end(world: Make) -> None:
+async def test_a_connection_that_is_reset_resets_the_other_end(native_world: MakeWorld) -> None:
     fates: list[str] = []
 
     async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -204,9 +192,9 @@ async def test_a_connection_that_is_reset_resets_the_other_end(world: Make) -> N
     async def found() -> list[str]:
         return fates
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(hear))
+        port = await it.listen(f"127.0.0.1:{await it.serve(hear)}")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"half of it")
         assert await reader.readexactly(5) == b"hello"
@@ -215,10 +203,12 @@ async def test_a_connection_that_is_reset_resets_the_other_end(world: Make) -> N
         await eventually(found, lambda fates: fates == ["reset"])
 
 
-async def test_the_end_of_the_tunnel_is_told_and_resets_what_is_open(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_the_end_of_the_tunnel_is_told_and_resets_what_is_open(
+    native_world: MakeWorld,
+) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"
@@ -231,7 +221,9 @@ async def test_the_end_of_the_tunnel_is_told_and_resets_what_is_open(world: Make
         writer.close()
 
 
-async def test_a_record_that_was_changed_ends_its_carrier_and_nothing_else(world: Make) -> None:
+async def test_a_record_that_was_changed_ends_its_carrier_and_nothing_else(
+    native_world: MakeWorld,
+) -> None:
     changed = asyncio.Event()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -241,17 +233,16 @@ async def test_a_record_that_was_changed_ends_its_carrier_and_nothing_else(world
             writer.write(content)
         writer.close()
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         direct = it.address
 
         async def hop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             there, back = await asyncio.open_connection(*direct)
             await asyncio.gather(forward(reader, back), forward(there, writer))
 
-        host, _, number = (await it.serve(hop)).rpartition(":")
-        it.address = host, int(number)
+        it.address = "127.0.0.1", await it.serve(hop)
         await it.attach()
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         assert await whole(port, b"before") == b"before"
         changed.set()
         asking = asyncio.ensure_future(whole(port, b"under way"))
@@ -263,8 +254,8 @@ async def test_a_record_that_was_changed_ends_its_carrier_and_nothing_else(world
         assert it.client.over_reason == it.gateways[0].over_reason == ""
 
 
-async def test_an_attachment_after_the_end_is_closed(world: Make) -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_an_attachment_after_the_end_is_closed(native_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
         carrier = await it.greet()
         it.client.driver.close("closed", "Enough.")
@@ -273,18 +264,20 @@ async def test_an_attachment_after_the_end_is_closed(world: Make) -> None:
         assert it.client.driver.carriers == 0
 
 
-async def test_carriers_that_the_client_has_lost_are_dropped_by_the_gateway(world: Make) -> None:
+async def test_carriers_that_the_client_has_lost_are_dropped_by_the_gateway(
+    native_world: MakeWorld,
+) -> None:
     async def carriers() -> int:
         return it.gateways[0].driver.carriers
 
-    async with asyncio.timeout(SECONDS), world() as it:
+    async with asyncio.timeout(SECONDS), native_world() as it:
         await it.attach()
         await asyncio.gather(*(it.attach() for _ in range(3)))
         await eventually(carriers, lambda count: count == 4)
         it.client.driver.detach(2)
         await it.attach()
         await eventually(carriers, lambda count: count == 4)
-        port = await it.listen(await it.serve(echo))
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         assert await whole(port, b"hello") == b"hello"
 
 
@@ -308,7 +301,7 @@ async def test_connections_that_others_have_made_are_led_to_each_other() -> None
     end = PumpedClientEnd(client)
     async with (
         asyncio.timeout(SECONDS),
-        pumped_world(lambda: end, lambda: Bridge(gateway)) as it,
+        world(lambda: end, lambda: Bridge(gateway)) as it,
     ):
         await it.attach()
         channel = end.driver.open("terminal:any", hold_seconds=0.001)
@@ -337,12 +330,12 @@ async def test_a_listener_that_is_stopped_frees_its_address_and_keeps_its_connec
     end = PumpedClientEnd(client)
     async with (
         asyncio.timeout(SECONDS),
-        pumped_world(lambda: end, lambda: PumpedGatewayEnd(gateway)) as it,
+        world(lambda: end, lambda: PumpedGatewayEnd(gateway)) as it,
     ):
         await it.attach()
         plug = socket.create_server(("127.0.0.1", 0))
         address = plug.getsockname()
-        listener = end.driver.listen(plug, await it.serve(echo))
+        listener = end.driver.listen(plug, f"127.0.0.1:{await it.serve(echo)}")
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"

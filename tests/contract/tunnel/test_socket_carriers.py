@@ -10,8 +10,8 @@ import pytest
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH, SocketRefused
 from tests.contract.tunnel.http_world import attach_socket, http_door
+from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
-from tests.contract.tunnel.tunnel_world import world
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
@@ -19,19 +19,19 @@ SIZE = 16 * 1024 * 1024
 SECONDS = 60
 
 
-async def test_bytes_go_both_ways_and_both_ends_end() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_bytes_go_both_ways_and_both_ends_end(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         await attach_socket(it, url)
         port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE)
         assert await whole(port, content) == content
         await it.settled()
-        assert [reason for _, reason in it.client.endings] == [""]
-        assert [reason for _, reason in it.gateways[0].endings] == [""]
+        await eventually(it.fates, lambda found: found == [""])
+        assert await it.reasons() == []
 
 
-async def test_a_carrier_that_is_cut_under_way_loses_nothing() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_a_carrier_that_is_cut_under_way_loses_nothing(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         carrier = await attach_socket(it, url)
         port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE)
@@ -45,8 +45,8 @@ async def test_a_carrier_that_is_cut_under_way_loses_nothing() -> None:
         assert len(it.gateways) == 1
 
 
-async def test_a_transfer_moves_to_tcp_and_back_without_losing_a_byte() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_a_transfer_moves_to_tcp_and_back_without_losing_a_byte(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         socket = await attach_socket(it, url)
         port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
         content = secrets.token_bytes(SIZE)
@@ -62,8 +62,10 @@ async def test_a_transfer_moves_to_tcp_and_back_without_losing_a_byte() -> None:
         await it.settled()
 
 
-async def test_a_tunnel_that_the_gateway_has_lost_is_refused_with_its_reason() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_a_tunnel_that_the_gateway_has_lost_is_refused_with_its_reason(
+    any_world: MakeWorld,
+) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         await attach_socket(it, url)
         it.desk.forget(it.ticket._tunnel_id)
         with pytest.raises(AttachRefused) as refused:
@@ -71,8 +73,8 @@ async def test_a_tunnel_that_the_gateway_has_lost_is_refused_with_its_reason() -
         assert refused.value.reason == "tunnel_unknown"
 
 
-async def test_a_gateway_that_stops_ends_the_carrier() -> None:
-    async with asyncio.timeout(SECONDS), world() as it:
+async def test_a_gateway_that_stops_ends_the_carrier(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it:
         async with http_door(it) as url:
             carrier = await attach_socket(it, url)
 
@@ -82,16 +84,16 @@ async def test_a_gateway_that_stops_ends_the_carrier() -> None:
         await eventually(is_open, lambda found: not found)
 
 
-async def test_who_answers_without_a_websocket_is_no_carrier() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_who_answers_without_a_websocket_is_no_carrier(any_world: MakeWorld) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         with pytest.raises(SocketRefused) as refused:
             await attach_socket(it, url + "/elsewhere")
         assert refused.value.status == 403
 
 
 @pytest.mark.parametrize("origin", ["https://page.example", "null"])
-async def test_a_web_page_is_refused(origin: str) -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_a_web_page_is_refused(any_world: MakeWorld, origin: str) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(
@@ -103,13 +105,15 @@ async def test_a_web_page_is_refused(origin: str) -> None:
         writer.close()
 
 
-async def test_what_is_opened_before_there_is_a_carrier_rides_with_its_hello() -> None:
-    async with asyncio.timeout(SECONDS), world() as it, http_door(it) as url:
+async def test_what_is_opened_before_there_is_a_carrier_rides_with_its_hello(
+    any_world: MakeWorld,
+) -> None:
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
         port = await it.listen(f"127.0.0.1:{await it.serve(digest)}")
         asking = asyncio.ensure_future(whole(port, b"early"))
 
         async def opened() -> int:
-            return it.client.driver._tunnel.channels
+            return it.client.driver.channels
 
         await eventually(opened, lambda count: count == 1)
         await attach_socket(it, url)

@@ -10,15 +10,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairlead_tunnel.carriers import ClientCarrier, GatewayCarrier, TunnelDesk, TunnelTicket
 from fairlead_tunnel.channel_port import ChannelPort
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.records import Suite
 from fairlead_tunnel.ticket import Grant, TicketKey
-from fairlead_tunnel.tunnel import Side, Tunnel
+from fairlead_tunnel.tunnel import CHANNEL_WINDOW, Side, Tunnel
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 from tests.eventually import eventually
 
@@ -30,6 +32,7 @@ SECRET = bytes(range(32))
 class GatewayEnd:
     """Dials what a client wants on loopback; `TunnelDriver`'s user at the gateway."""
 
+    tunnel: Tunnel = field(init=False)
     driver: TunnelDriver = field(init=False)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     wants: list[str] = field(default_factory=list)
@@ -37,7 +40,13 @@ class GatewayEnd:
     over_reason: str = ""
 
     def __post_init__(self) -> None:
-        self.driver = TunnelDriver(tunnel=Tunnel(side=Side.GATEWAY), user=self)
+        self.tunnel = Tunnel(side=Side.GATEWAY)
+        self.driver = TunnelDriver(tunnel=self.tunnel, user=self)
+
+    @property
+    def left(self) -> int:
+        """How many channels have not ended, or are not forgotten."""
+        return self.driver.channels + self.tunnel.channels
 
     def wanted(self, channel: int, target: str) -> None:
         """Dial."""
@@ -79,13 +88,30 @@ class ClientEnd:
     """Leads local connections to `target`; `TunnelDriver`'s user at the client."""
 
     hold_seconds: float = 0.001
+    tunnel: Tunnel = field(init=False)
     driver: TunnelDriver = field(init=False)
     accepts: list[int] = field(default_factory=list)
     endings: list[tuple[int, str]] = field(default_factory=list)
     over_reason: str = ""
 
     def __post_init__(self) -> None:
-        self.driver = TunnelDriver(tunnel=Tunnel(side=Side.CLIENT), user=self)
+        self.tunnel = Tunnel(side=Side.CLIENT)
+        self.driver = TunnelDriver(tunnel=self.tunnel, user=self)
+
+    @property
+    def left(self) -> int:
+        """How many channels have not ended, or are not forgotten."""
+        return self.driver.channels + self.tunnel.channels
+
+    @property
+    def written(self) -> int:
+        """How many bytes the first channel has and the gateway has not acknowledged."""
+        return CHANNEL_WINDOW - self.tunnel.writable(1)
+
+    async def listen(self, plug: socket.socket, target: str) -> asyncio.Server:
+        """Lead the connections of a socket to a target."""
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: self.port_for(target), sock=plug)
 
     def port_for(self, target: str) -> ChannelPort:
         """Open a channel for a connection that was made here."""
@@ -109,6 +135,36 @@ class ClientEnd:
     def over(self, reason: str, message: str) -> None:
         """Keep it."""
         self.over_reason = reason
+
+
+class AnyEnd(Protocol):
+    """One end, whatever it runs on."""
+
+    endings: list[tuple[int, str]]
+    over_reason: str
+
+    @property
+    def driver(self) -> CarrierDriver: ...
+
+    @property
+    def left(self) -> int: ...
+
+
+class AnyGateway(AnyEnd, Protocol):
+    """A `GatewayEnd`, or a `PumpedGatewayEnd`."""
+
+    wants: list[str]
+
+
+class AnyClient(AnyEnd, Protocol):
+    """A `ClientEnd`, or a `PumpedClientEnd`."""
+
+    accepts: list[int]
+
+    @property
+    def written(self) -> int: ...
+
+    async def listen(self, plug: socket.socket, target: str) -> asyncio.Server | None: ...
 
 
 class Hop:
@@ -162,9 +218,9 @@ class Hop:
 class World:
     """Both ends; `address` is the gateway's, `ticket` the client's, `met` who came."""
 
-    client: ClientEnd
+    client: AnyClient
     desk: TunnelDesk
-    gateways: list[GatewayEnd]
+    gateways: list[AnyGateway]
     address: tuple[str, int]
     ticket: TunnelTicket
     carriers: list[ClientCarrier] = field(default_factory=list)
@@ -202,8 +258,7 @@ class World:
         """Wait until no channel is left on either side."""
 
         async def left() -> int:
-            drivers = [self.client.driver, *(each.driver for each in self.gateways)]
-            return sum(each.channels + each._tunnel.channels for each in drivers)
+            return sum(each.left for each in (self.client, *self.gateways))
 
         await eventually(left, lambda count: count == 0)
 
@@ -219,11 +274,20 @@ class World:
 
     async def listen(self, target: str) -> int:
         """Lead a local port to a target; returns it."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: self.client.port_for(target), "127.0.0.1", 0)
-        self.servers.append(server)
-        port: int = server.sockets[0].getsockname()[1]
+        plug = socket.create_server(("127.0.0.1", 0))
+        port: int = plug.getsockname()[1]
+        server = await self.client.listen(plug, target)
+        if server is not None:
+            self.servers.append(server)
         return port
+
+    async def fates(self) -> list[str]:
+        """Return how the first gateway's channels ended."""
+        return [reason for _, reason in self.gateways[0].endings]
+
+    async def reasons(self) -> list[str]:
+        """Return why the client's channels ended, of those that did not as they should."""
+        return [reason for _, reason in self.client.endings if reason]
 
 
 def make_ticket(key: TicketKey, private: X25519PrivateKey) -> TunnelTicket:
@@ -240,14 +304,17 @@ def make_ticket(key: TicketKey, private: X25519PrivateKey) -> TunnelTicket:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[World]:
+async def world(
+    make_client: Callable[[], AnyClient] = ClientEnd,
+    make_gateway: Callable[[], AnyGateway] = GatewayEnd,
+) -> AsyncIterator[World]:
     """A gateway that listens and a client that has a ticket; both end with the block."""
     private = X25519PrivateKey.generate()
     key = TicketKey(secret=SECRET, gateway_id="gtw_a")
-    gateways: list[GatewayEnd] = []
+    gateways: list[AnyGateway] = []
 
-    def begin(grant: Grant) -> TunnelDriver:
-        gateways.append(GatewayEnd())
+    def begin(grant: Grant) -> CarrierDriver:
+        gateways.append(make_gateway())
         return gateways[-1].driver
 
     desk = TunnelDesk(
@@ -264,7 +331,7 @@ async def world() -> AsyncIterator[World]:
 
     server = await loop.create_server(meet, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()
-    it = World(ClientEnd(), desk, gateways, address[:2], make_ticket(key, private))
+    it = World(make_client(), desk, gateways, address[:2], make_ticket(key, private))
     it.met = met
     it.servers.append(server)
     try:

@@ -93,9 +93,20 @@ impl Lane {
 
     /// Read connections while carriers take what they send; say whether anything came.
     pub(super) fn read_ports(&mut self, around: &mut Surroundings) -> bool {
-        if !self.carriers.is_empty() && !self.carriers.values().any(Carrier::has_room) {
+        let has_carriers = !self.carriers.is_empty() || !self.foreign.is_empty();
+        if has_carriers && !self.has_room() {
             return false;
         }
+        self.read_ahead(around)
+    }
+
+    /// Say whether a carrier takes something now.
+    pub(super) fn has_room(&self) -> bool {
+        let foreign = self.is_armed && !self.foreign.is_empty();
+        foreign || self.carriers.values().any(Carrier::has_room)
+    }
+
+    pub(super) fn read_ahead(&mut self, around: &mut Surroundings) -> bool {
         let mut total = 0;
         for _ in 0..self.readable.len() {
             if total >= READ_AHEAD {
@@ -164,13 +175,13 @@ impl Lane {
             }
         }
         for (number, error) in lost {
-            self.tunnel.carrier_lost(number);
+            self.tunnel.carrier_lost(number, false);
             self.drop_carrier(number, &error.to_string(), around);
         }
     }
 
     pub(super) fn lose(&mut self, number: u32, error: &io::Error) {
-        self.tunnel.carrier_lost(number);
+        self.tunnel.carrier_lost(number, false);
         self.happenings
             .push(Happening::CarrierLost(number, error.to_string()));
     }

@@ -149,7 +149,7 @@ impl Lane {
             }
             Event::Named(alive) => {
                 let newest = alive.last().map_or(0, |range| range.1);
-                let numbers = self.carriers.keys().copied();
+                let numbers = self.carriers.keys().chain(&self.foreign).copied();
                 self.dead.extend(numbers.filter(|&number| {
                     let number = u64::from(number);
                     let is_alive = alive.iter().any(|it| it.0 <= number && number <= it.1);

@@ -206,11 +206,12 @@ impl Tunnel {
             return Ok(());
         };
         self.alive_said = batch;
-        self.outbox.lose(&mut self.channels, |carrier| {
+        let is_gone = |carrier| {
             let carrier = u64::from(carrier);
             let is_alive = ranges.iter().any(|it| it.0 <= carrier && carrier <= it.1);
             carrier <= newest.1 && !is_alive
-        });
+        };
+        self.outbox.lose(&mut self.channels, is_gone, false);
         events.push(Event::Named(ranges.to_vec()));
         Ok(())
     }
