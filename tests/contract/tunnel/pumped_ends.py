@@ -47,6 +47,11 @@ class _PumpedEnd:
         """How many bytes were read for channels."""
         return self.driver.bytes_read
 
+    @property
+    def came(self) -> int:
+        """How many bytes were written for channels."""
+        return self.driver.bytes_written
+
     def wanted(self, channel: int, target: str) -> None:
         """Dial."""
         self.wants.append(target)

@@ -13,14 +13,14 @@ import pytest
 from fairlead_tunnel.frames import Open, Segment, decode
 from fairlead_tunnel.outbox import Batch
 from tests.contract.tunnel.talks import echo
-from tests.contract.tunnel.tunnel_world import World, world
+from tests.contract.tunnel.tunnel_world import ClientEnd, world
 
 pytestmark = pytest.mark.asyncio
 
 
-def watched(it: World, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
+def watched(client: ClientEnd, monkeypatch: pytest.MonkeyPatch) -> list[Batch]:
     """Return the batches that carry an OPEN, as they leave."""
-    tunnel, found = it.client.driver._tunnel, list[Batch]()
+    tunnel, found = client.tunnel, list[Batch]()
     take = tunnel.take_batch
 
     def taken(*, carrier: int, most: int, now: float) -> Batch | None:
@@ -43,15 +43,17 @@ async def test_bytes_that_came_while_the_loop_was_busy_ride_with_it(
     async with world() as it:
         await it.attach()
         target = f"127.0.0.1:{await it.serve(echo)}"
-        opens = watched(it, monkeypatch)
-        it.client.hold_seconds = 0.05
+        client = it.client
+        assert isinstance(client, ClientEnd)
+        opens = watched(client, monkeypatch)
+        client.hold_seconds = 0.05
         near, far = socket.socketpair()
         with far:
             loop = asyncio.get_running_loop()
-            await loop.create_connection(lambda: it.client.port_for(target), sock=near)
+            await loop.create_connection(lambda: client.port_for(target), sock=near)
             far.sendall(b"x")
             time.sleep(0.06)  # noqa: ASYNC251 - what else the loop has to do
-            it.client.driver.flush_soon()
+            client.driver.flush_soon()
             far.setblocking(False)
             assert await loop.sock_recv(far, 1) == b"x"
             assert any(isinstance(each, Segment) for each in frames(opens[0]))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -108,6 +109,12 @@ class ClientEnd:
         """How many bytes the first channel has and the gateway has not acknowledged."""
         return CHANNEL_WINDOW - self.tunnel.writable(1)
 
+    @property
+    def came(self) -> int:
+        """How many bytes the first channel has got; without bound when it has ended."""
+        channel = self.tunnel._channels.get(1)
+        return channel.inbound.highest if channel is not None else sys.maxsize
+
     async def listen(self, plug: socket.socket, target: str) -> asyncio.Server:
         """Lead the connections of a socket to a target."""
         loop = asyncio.get_running_loop()
@@ -163,6 +170,9 @@ class AnyClient(AnyEnd, Protocol):
 
     @property
     def written(self) -> int: ...
+
+    @property
+    def came(self) -> int: ...
 
     async def listen(self, plug: socket.socket, target: str) -> asyncio.Server | None: ...
 
