@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -25,17 +25,9 @@ from fairlead_sdk.tunnel_sessions import (
     ticket_of,
     tunnel_of,
 )
-from fairlead_tunnel.http_dialler import HttpDialler
-from fairlead_tunnel.tcp_dialler import TcpDialler
-from fairlead_tunnel.tunnel_client import (
-    LEAST_PAUSE,
-    MOST_PAUSE,
-    UNREACHABLE,
-    CarrierDialler,
-    TunnelClient,
-    TunnelEnd,
-    TunnelGone,
-)
+from fairlead_tunnel.client_carriers import LEAST_PAUSE, MOST_PAUSE, TunnelEnd
+from fairlead_tunnel.gateway_ways import ways_to
+from fairlead_tunnel.tunnel_client import UNREACHABLE, TunnelClient, TunnelGone
 
 ATTACH_SECONDS: Final = 5.0
 """For the first carrier of a tunnel."""
@@ -60,7 +52,6 @@ class TunnelLine:
         *,
         api: TunnelApi,
         launch_id: str,
-        diallers: Mapping[str, CarrierDialler],
         say: Callable[[str], None],
         renewed: Callable[[str], None],
         uniform: Callable[[float, float], float],
@@ -68,7 +59,6 @@ class TunnelLine:
     ) -> None:
         self._api = api
         self._launch_id = launch_id
-        self._diallers = diallers
         self._say = say
         self._renewed = renewed
         self._uniform = uniform
@@ -242,8 +232,7 @@ class TunnelLine:
     def _made(self, tunnel: SessionTunnel) -> TunnelClient:
         return TunnelClient(
             ticket=ticket_of(tunnel),
-            urls=tunnel.urls,
-            diallers=self._diallers,
+            ways=ways_to(tunnel.urls),
             uniform=self._uniform,
             sleep=self._sleep,
             changed=self._changed,
@@ -292,7 +281,6 @@ async def open_line(
     say: Callable[[str], None] = lambda sentence: None,
     renewed: Callable[[str], None] = lambda session_id: None,
     attach_seconds: float = ATTACH_SECONDS,
-    diallers: Mapping[str, CarrierDialler] | None = None,
     uniform: Callable[[float, float], float] = random.uniform,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[TunnelLine]:
@@ -305,7 +293,6 @@ async def open_line(
     line = TunnelLine(
         api=api,
         launch_id=launch_id,
-        diallers=diallers if diallers is not None else _diallers(),
         say=say,
         renewed=renewed,
         uniform=uniform,
@@ -316,9 +303,3 @@ async def open_line(
         yield line
     finally:
         await line.close()
-
-
-def _diallers() -> Mapping[str, CarrierDialler]:
-    """Return those of all carriers that there are, by the schemes of their URLs."""
-    over_http = HttpDialler()
-    return {"tcp": TcpDialler(), "http": over_http, "https": over_http}

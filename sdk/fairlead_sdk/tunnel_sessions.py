@@ -9,8 +9,9 @@ from typing import Protocol
 from fairlead_sdk.errors import Internal, Unavailable
 from fairlead_sdk.session_records import OpenedSession, SessionEvent, SessionTunnel
 from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.client_carriers import TunnelEnd
 from fairlead_tunnel.suites import preferred_suite
-from fairlead_tunnel.tunnel_client import TunnelClient, TunnelEnd
+from fairlead_tunnel.tunnel_client import TunnelClient
 
 
 class TunnelApi(Protocol):

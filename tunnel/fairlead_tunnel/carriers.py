@@ -97,6 +97,10 @@ class ClientAttach:
         """Send on."""
         self._driver.flush_soon()
 
+    def retire(self) -> None:
+        """End it: another one is attached, which takes over what is under way."""
+        self.stream.close()
+
     def lost(self, error: Exception | None) -> None:
         """Let what was under way go over another carrier, or end the tunnel where none can."""
         if self._has_begun:

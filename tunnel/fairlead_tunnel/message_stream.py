@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, Protocol
 
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
@@ -11,6 +12,7 @@ from fairlead_tunnel.records import MAX_BATCH_BYTES, TAG_BYTES, Opener, RecordIn
 
 MOST_MESSAGE_BYTES: Final = MAX_BATCH_BYTES + TAG_BYTES
 """No message of a carrier is longer: neither a record nor a handshake."""
+_DRAIN_SECONDS: Final = 1.0
 
 
 class MessagePipe(Protocol):
@@ -45,6 +47,7 @@ class MessageStream:
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
         self._fault: Exception | None = None
+        self._is_retired = False
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +57,9 @@ class MessageStream:
     @property
     def can_send(self) -> bool:
         """Say whether a batch may be sent now."""
-        return self._sealer is not None and self._pipe is not None and self._pipe.can_write
+        if self._sealer is None or self._pipe is None or self._is_retired:
+            return False
+        return self._pipe.can_write
 
     def greet(self, hello: bytes) -> None:
         """Send this side's message of the handshake."""
@@ -65,6 +70,13 @@ class MessageStream:
         """Seal and send a batch; one that leaves nowhere is lost with the connection."""
         if self._sealer is not None and self._pipe is not None:
             self._pipe.write(self._sealer.seal(b"".join(batch.pieces))[1])
+
+    def retire(self) -> None:
+        """Send nothing more, and end the connection a second later: what the peer has under way
+        comes meanwhile, and word of what was sent here.
+        """
+        self._is_retired = True
+        asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self.close)
 
     def close(self) -> None:
         """End the connection after what was sent."""

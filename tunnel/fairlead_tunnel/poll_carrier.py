@@ -29,6 +29,8 @@ POLL_REPLAYED: Final = "poll_replayed"
 
 _FULL: Final = 64 * 1024
 _CLOSE_SECONDS: Final = 2.0
+_LEAVE_SECONDS: Final = 60.0
+"""By then the gateway has noticed by itself that nobody polls."""
 
 
 class _Line:
@@ -69,6 +71,7 @@ class _Request:
         self.batches: list[bytes] = []
         self.size = 0
         self.is_posted = False
+        self.is_answered = False
 
     @property
     def can_send(self) -> bool:
@@ -119,6 +122,12 @@ class PollCarrier(ClientAttach):
         self._polls: dict[asyncio.Task[None], bool] = {}
         self._error: BaseException | None = None
         self._is_done = False
+        self._is_retired = False
+
+    def retire(self) -> None:
+        """Poll no more, and tell the gateway by a last poll which answers nobody waits for."""
+        self._is_retired = True
+        self.stream.close()
 
     async def run(self) -> None:
         """Attach, and poll until the end; `ready` and `gone` tell how far it is.
@@ -130,23 +139,39 @@ class PollCarrier(ClientAttach):
             self.begin()
             self._meet(await self._post_hello())
             await self._poll()
+            if self._is_retired:
+                await self._leave()
         except (AttachRefused, HandshakeInvalid) as refused:
             error = refused
             raise
         finally:
-            if self._collecting is not None:
-                self._collecting.is_posted = True
-                self._driver.detach(self._collecting.number)
+            self._collect_no_more()
             self.lost(error)
+
+    async def _leave(self) -> None:
+        """Post a last request until it is answered: what else the gateway has sent to polls, and
+        did not arrive, it sends over another carrier then.
+        """
+        self._collect_no_more()
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            while not self._driver.is_over:
+                lease = await self._active_lease()
+                request = _Request(self, self._ticket.next_number())
+                request.lease = lease
+                await asyncio.wait((self._start(request, lease, 0.0),))
+                if request.is_answered or self._error is not None:
+                    return
+
+    def _collect_no_more(self) -> None:
+        if self._collecting is not None:
+            self._collecting.is_posted = True
+            self._driver.detach(self._collecting.number)
+            self._collecting = None
 
     async def _post_hello(self) -> bytes:
         """Post the hello until it is answered: the gateway gives the same answer to the same."""
         while True:
-            now = self._loop.time()
-            lease = self.pool.take_active(now)
-            if lease is None:
-                await asyncio.sleep(max((self.pool.wake_at(now) or now) - now, 0.001))
-                continue
+            lease = await self._active_lease()
             outcome, answer = Outcome.ABANDONED, None
             try:
                 outcome, answer = await self._posts.post(lease, self.stream.hello, hold=0.0)
@@ -157,6 +182,14 @@ class PollCarrier(ClientAttach):
                     elapsed=answer.seconds, hold=0.0, is_empty=True, now=self._loop.time()
                 )
                 return answer.body
+
+    async def _active_lease(self) -> Lease:
+        while True:
+            now = self._loop.time()
+            lease = self.pool.take_active(now)
+            if lease is not None:
+                return lease
+            await asyncio.sleep(max((self.pool.wake_at(now) or now) - now, 0.001))
 
     def _meet(self, answer: bytes) -> None:
         found = self.greet(answer)
@@ -246,7 +279,7 @@ class PollCarrier(ClientAttach):
             self._start(request, request.lease, 0.0 if is_full else ACTIVE_HOLD)
         self._collect()
 
-    def _start(self, request: _Request, lease: Lease, hold: float) -> None:
+    def _start(self, request: _Request, lease: Lease, hold: float) -> asyncio.Task[None]:
         request.is_posted = True
         last = self._driver.hello_batch(request.number, SMALLEST_BATCH)
         ask = Ask(request.number, round(hold * 1000), lease.endpoint.down.at(self._loop.time()))
@@ -255,6 +288,7 @@ class PollCarrier(ClientAttach):
         task = self._loop.create_task(self._exchange(request, lease, body, hold))
         self._polls[task] = lease.is_idle
         task.add_done_callback(self._on_done)
+        return task
 
     async def _exchange(self, request: _Request, lease: Lease, body: bytes, hold: float) -> None:
         outcome = Outcome.ABANDONED
@@ -262,6 +296,7 @@ class PollCarrier(ClientAttach):
             outcome, answer = await self._posts.post(lease, body, hold=hold)
             if answer is not None:
                 outcome = self._take(request, lease, answer, hold)
+                request.is_answered = outcome is Outcome.ANSWERED
         finally:
             self.pool.give_back(lease, outcome, self._loop.time())
             self._driver.detach(request.number, heard=outcome is Outcome.ANSWERED)

@@ -9,9 +9,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from fairlead_tunnel.carriers import ClientAttach
-from fairlead_tunnel.driver_sides import CarrierDriver
-from fairlead_tunnel.handshake import ClientHandshake
 from fairlead_tunnel.message_stream import MessageStream
 from fairlead_tunnel.stream_halves import DownHalf, Half, UpHalf
 from fairlead_tunnel.stream_wire import (
@@ -42,7 +39,6 @@ class StreamPipe:
         self._heard_at = loop.time()
         self._is_closing = False
         self._is_over = False
-        self._fault: Exception | None = None
         self._timer = loop.call_later(SIGN_SECONDS, self._on_time)
         self.ready: asyncio.Future[None] = loop.create_future()
         self.down = DownHalf(self, host=host, target=target)
@@ -54,10 +50,8 @@ class StreamPipe:
         return self.up.transport is not None and not self.up.is_full and not self._is_closing
 
     def lead_to(self, stream: MessageStream) -> None:
-        """Give it everything that comes, from now on; also that the end has come already."""
+        """Give it everything that comes."""
         self._stream = stream
-        if self._is_over:
-            self._loop.call_soon(stream.lost, self._fault)
 
     def write(self, message: bytes) -> None:
         """Write a message."""
@@ -104,7 +98,6 @@ class StreamPipe:
         if self._is_over or (is_awaited and error is None):
             return  # what the gateway has sent is read to its end
         self._is_over = True
-        self._fault = error
         self.abort()
         if not self.ready.done():
             self.ready.set_exception(error or ConnectionError("the gateway ended the request"))
@@ -118,20 +111,6 @@ class StreamPipe:
             return
         self.write(b"")
         self._timer = self._loop.call_later(SIGN_SECONDS, self._on_time)
-
-
-class StreamCarrier(ClientAttach):
-    """The client's use of two requests, once bodies are passed on both ways."""
-
-    stream: MessageStream
-
-    def __init__(
-        self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake, pipe: StreamPipe
-    ) -> None:
-        super().__init__(driver=driver, number=number, handshake=handshake)
-        self.pipe = pipe
-        self.stream = MessageStream(self, pipe)
-        pipe.lead_to(self.stream)
 
 
 async def connect_stream(

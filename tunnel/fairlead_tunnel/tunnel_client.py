@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.channel_port import ChannelPort
-from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
-from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
-from fairlead_tunnel.records import RecordInvalid
+from fairlead_tunnel.client_carriers import ClientCarriers, TunnelEnd
+from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.tunnel import Side, Tunnel
 from fairlead_tunnel.tunnel_driver import TunnelDriver
+from fairlead_tunnel.ways import Way, WaysFailed
 
 HELD_SECONDS: Final = 60.0
 """So long a gateway keeps a tunnel without a carrier."""
-LEAST_PAUSE: Final = 0.1
-MOST_PAUSE: Final = 5.0
 _GOODBYE_SECONDS: Final = 1.0
 
 UNREACHABLE: Final = "gateway_unreachable"
-
-
-class AttachedCarrier(Protocol):
-    """A carrier that the driver uses, such as a `ClientCarrier`."""
-
-    @property
-    def gone(self) -> asyncio.Future[None]:
-        """Done once it has ended, for whatever reason."""
-        ...
-
-    @property
-    def stream(self) -> OrderedCarrier:
-        """What it sends through."""
-        ...
-
-
-class CarrierDialler(Protocol):
-    """Attaches carriers of one kind."""
-
-    async def attach(
-        self, url: str, *, ticket: TunnelTicket, driver: CarrierDriver
-    ) -> AttachedCarrier:
-        """Attach one to a tunnel.
-
-        Raises AttachRefused where the gateway says why not; OSError, HandshakeInvalid and
-        RecordInvalid where it cannot be reached this way now.
-        """
-        ...
 
 
 class ChannelUser(Protocol):
@@ -65,14 +33,6 @@ class ChannelUser(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TunnelEnd:
-    """Why a tunnel is over; `reason` is lower snake case."""
-
-    reason: str
-    message: str
-
-
 class TunnelGone(RuntimeError):
     """The tunnel is over for good, or was never attached."""
 
@@ -82,7 +42,7 @@ class TunnelGone(RuntimeError):
 
 
 class TunnelClient:
-    """One tunnel; `urls` of schemes without a dialler are passed over.
+    """One tunnel over `ways` to its gateway.
 
     `uniform` gives a random number between two, as `random.uniform`. `changed` is told whenever a
     carrier is lost (False) or attached again (True).
@@ -92,25 +52,26 @@ class TunnelClient:
         self,
         *,
         ticket: TunnelTicket,
-        urls: Sequence[str],
-        diallers: Mapping[str, CarrierDialler],
+        ways: Sequence[Way],
         uniform: Callable[[float, float], float],
         changed: Callable[[bool], None] = lambda attached: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         held_seconds: float = HELD_SECONDS,
     ) -> None:
-        self._ticket = ticket
-        known = ((url, diallers.get(urlsplit(url).scheme)) for url in urls)
-        self._ways = [(url, dialler) for url, dialler in known if dialler is not None]
-        self._uniform = uniform
         self._changed = changed
-        self._sleep = sleep
         self._held_seconds = held_seconds
         self._tunnel = Tunnel(side=Side.CLIENT)
         self._driver = TunnelDriver(tunnel=self._tunnel, user=self)
         self._users: dict[int, ChannelUser] = {}
-        self._carrier: AttachedCarrier | None = None
         self._over: asyncio.Future[TunnelEnd] = asyncio.get_running_loop().create_future()
+        self._carriers = ClientCarriers(
+            ticket=ticket,
+            driver=self._driver,
+            ways=ways,
+            over=self._over,
+            uniform=uniform,
+            sleep=sleep,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -120,7 +81,7 @@ class TunnelClient:
     @property
     def is_attached(self) -> bool:
         """Say whether there is a carrier, as far as is known here."""
-        return self._carrier is not None and not self._carrier.gone.done()
+        return self._carriers.is_attached
 
     @property
     def driver(self) -> TunnelDriver:
@@ -134,57 +95,33 @@ class TunnelClient:
 
         Raises TunnelGone: refused, or `gateway_unreachable`.
         """
-        self._carrier = await self._attached(seconds)
+        try:
+            await self._carriers.attach(seconds)
+        except (AttachRefused, WaysFailed) as error:
+            raise TunnelGone(self._end_by(error)) from error
 
     async def keep(self) -> TunnelEnd:
-        """Attach another carrier whenever one is lost, until the tunnel is over; says why."""
-        while self._carrier is not None and not self._over.done():
-            # Both outlast this wait, also when it is cancelled.
-            await asyncio.wait(
-                (self._carrier.gone, self._over), return_when=asyncio.FIRST_COMPLETED
-            )
-            if self._over.done():
-                break
-            self._changed(False)
-            try:
-                self._carrier = await self._attached(self._held_seconds)
-            except TunnelGone as gone:
-                self._end(gone.end.reason, gone.end.message)
-            else:
-                self._changed(True)
+        """Attach another carrier whenever one is lost, and move to better ones, until the tunnel is
+        over; says why.
+        """
+        try:
+            await self._carriers.keep(self._held_seconds, self._changed)
+        except (AttachRefused, WaysFailed) as error:
+            end = self._end_by(error)
+            self._end(end.reason, end.message)
         return await self._over
 
     async def close(self, reason: str, message: str) -> None:
         """End the tunnel and its channels, and give the gateway a second to be told."""
         self._end(reason, message)
-        if self._carrier is not None:
-            self._carrier.stream.close()
-            await asyncio.wait((self._carrier.gone,), timeout=_GOODBYE_SECONDS)
+        await self._carriers.close(_GOODBYE_SECONDS)
 
-    async def _attached(self, seconds: float) -> AttachedCarrier:
-        """Attach over the first way that goes, in rounds with random pauses (full jitter)."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        most = LEAST_PAUSE
-        fault = "it has no carrier that is known here"
-        while True:
-            for url, dialler in self._ways:
-                try:
-                    return await dialler.attach(url, ticket=self._ticket, driver=self._driver)
-                except AttachRefused as error:
-                    if error.reason != "attach_replayed":
-                        raise TunnelGone(TunnelEnd(error.reason, error.message)) from error
-                    fault = error.message
-                except (OSError, HandshakeInvalid, RecordInvalid) as error:
-                    fault = f"{url}: {error or type(error).__name__}"
-                if self._over.done():
-                    raise TunnelGone(self._over.result())
-            pause = self._uniform(0.0, most)
-            if not self._ways or loop.time() + pause >= deadline:
-                message = f"The gateway cannot be reached: {fault}."
-                raise TunnelGone(TunnelEnd(UNREACHABLE, message))
-            most = min(2 * most, MOST_PAUSE)
-            await self._sleep(pause)
+    def _end_by(self, error: AttachRefused | WaysFailed) -> TunnelEnd:
+        if self._over.done():
+            return self._over.result()
+        if isinstance(error, AttachRefused):
+            return TunnelEnd(error.reason, error.message)
+        return TunnelEnd(UNREACHABLE, f"The gateway cannot be reached: {error}.")
 
     # Channels
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from typing import Final, cast
 from urllib.parse import urlsplit
 
@@ -21,9 +20,6 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from fairlead_tunnel.carriers import ClientAttach
-from fairlead_tunnel.driver_sides import CarrierDriver
-from fairlead_tunnel.handshake import ClientHandshake
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
 
 SOCKET_PATH: Final = "/tunnel/v1/ws"
@@ -39,14 +35,13 @@ class SocketRefused(ConnectionError):
 
 
 class WebSocketPipe(asyncio.Protocol):
-    """One connection to a gateway, or to what forwards to it; `opened` is told when it is open."""
+    """One connection to a gateway, or to what forwards to it; `ready` is done once it is open."""
 
     max_size = MOST_MESSAGE_BYTES
 
-    def __init__(self, *, host: str, target: str, opened: Callable[[], None]) -> None:
+    def __init__(self, *, host: str, target: str) -> None:
         self._host = host
         self._target = target
-        self._opened = opened
         self._stream: MessageStream | None = None
         self._protocol = WSConnection(ConnectionType.CLIENT)
         self._transport: asyncio.Transport | None = None
@@ -54,6 +49,7 @@ class WebSocketPipe(asyncio.Protocol):
         self._size = 0
         self._is_full = False
         self._fault: Exception | None = None
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def can_write(self) -> bool:
@@ -110,8 +106,12 @@ class WebSocketPipe(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that it has ended; asyncio calls this."""
         self._transport = None
+        error = self._fault or exc
+        if not self.ready.done():
+            self.ready.set_exception(error or ConnectionError("the gateway ended the connection"))
+            self.ready.exception()  # whoever waits is told; nobody has to
         if self._stream is not None:
-            self._stream.lost(self._fault or exc)
+            self._stream.lost(error)
 
     def _say(self, event: Event) -> None:
         if self._transport is None:
@@ -127,7 +127,8 @@ class WebSocketPipe(asyncio.Protocol):
             case BytesMessage():
                 self._on_part(event)
             case AcceptConnection():
-                self._opened()
+                if not self.ready.done():
+                    self.ready.set_result(None)
             case Ping():
                 self._say(event.response())
             case CloseConnection():
@@ -149,46 +150,25 @@ class WebSocketPipe(asyncio.Protocol):
             self._stream.received(message)
 
 
-class SocketCarrier(ClientAttach):
-    """The client's use of one WebSocket; `ready` is done with the answer's secret, maybe empty."""
+async def connect_websocket(url: str) -> WebSocketPipe:
+    """Open a WebSocket at a gateway's base address, `http://` or `https://`.
 
-    stream: MessageStream
-
-    def __init__(
-        self,
-        *,
-        driver: CarrierDriver,
-        number: int,
-        handshake: ClientHandshake,
-        host: str,
-        target: str,
-    ) -> None:
-        super().__init__(driver=driver, number=number, handshake=handshake)
-        self.pipe = WebSocketPipe(host=host, target=target, opened=self.begin)
-        self.stream = MessageStream(self, self.pipe)
-        self.pipe.lead_to(self.stream)
-
-
-async def connect_websocket(
-    url: str, *, driver: CarrierDriver, number: int, handshake: ClientHandshake
-) -> SocketCarrier:
-    """Attach over a WebSocket to a gateway's base address, `http://`, `https://`, `ws://` or `wss://`.
-
-    OSError: nobody is there. `ready` of the carrier raises what else may keep it from attaching.
+    OSError: nobody is there; SocketRefused: nobody who speaks WebSocket.
     """
     parts = urlsplit(url)
-    is_tls = parts.scheme in ("wss", "https")
-    carrier = SocketCarrier(
-        driver=driver,
-        number=number,
-        handshake=handshake,
-        host=parts.netloc.rpartition("@")[2],
-        target=parts.path.rstrip("/") + SOCKET_PATH,
+    is_tls = parts.scheme == "https"
+    pipe = WebSocketPipe(
+        host=parts.netloc.rpartition("@")[2], target=parts.path.rstrip("/") + SOCKET_PATH
     )
     await asyncio.get_running_loop().create_connection(
-        lambda: carrier.pipe,
+        lambda: pipe,
         parts.hostname or "",
         parts.port or (443 if is_tls else 80),
         ssl=ssl.create_default_context() if is_tls else None,
     )
-    return carrier
+    try:
+        await pipe.ready
+    except BaseException:
+        pipe.abort()
+        raise
+    return pipe

@@ -12,9 +12,10 @@ from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.endpoints import Endpoint, EndpointPool
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
+from fairlead_tunnel.message_carrier import ClientPipe, MessageCarrier
 from fairlead_tunnel.poll_carrier import PollCarrier
-from fairlead_tunnel.stream_pipe import StreamCarrier, connect_stream
-from fairlead_tunnel.websocket_pipe import SocketCarrier, connect_websocket
+from fairlead_tunnel.stream_pipe import connect_stream
+from fairlead_tunnel.websocket_pipe import connect_websocket
 from relay_gateway.http_api import GatewayApp, serve_http
 from tests.contract.tunnel.tunnel_world import World
 
@@ -27,23 +28,24 @@ async def http_door(it: World) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-async def attach_socket(it: World, url: str) -> SocketCarrier:
+async def attach_socket(it: World, url: str) -> MessageCarrier:
     """Attach one more carrier over a WebSocket and wait for its answer."""
-    number, handshake = it.ticket.handshake()
-    carrier = await connect_websocket(
-        url, driver=it.client.driver, number=number, handshake=handshake
-    )
-    it.ticket.keep(await carrier.ready)
-    return carrier
+    return await attach_pipe(it.client.driver, it.ticket, await connect_websocket(url))
 
 
-async def attach_stream(it: World, url: str) -> StreamCarrier:
+async def attach_stream(it: World, url: str) -> MessageCarrier:
     """Attach one more carrier over two requests and wait for its answer."""
-    pipe = await connect_stream(url)
-    number, handshake = it.ticket.handshake()
-    carrier = StreamCarrier(driver=it.client.driver, number=number, handshake=handshake, pipe=pipe)
+    return await attach_pipe(it.client.driver, it.ticket, await connect_stream(url))
+
+
+async def attach_pipe(
+    driver: CarrierDriver, ticket: TunnelTicket, pipe: ClientPipe
+) -> MessageCarrier:
+    """Attach a carrier over a pipe and wait for its answer."""
+    number, handshake = ticket.handshake()
+    carrier = MessageCarrier(driver=driver, number=number, handshake=handshake, pipe=pipe)
     carrier.begin()
-    it.ticket.keep(await carrier.ready)
+    ticket.keep(await carrier.ready)
     return carrier
 
 

@@ -5,6 +5,7 @@ lead into it: everything but the front door is real, on loopback.
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -241,7 +242,12 @@ class World:
 
 
 @asynccontextmanager
-async def world(*, most: int = 1024, gateway: Gateway | None = None) -> AsyncIterator[World]:
+async def world(
+    *,
+    most: int = 1024,
+    gateway: Gateway | None = None,
+    uniform: Callable[[float, float], float] = random.uniform,
+) -> AsyncIterator[World]:
     """A gateway with one tunnel, and ports to listen with; all ends with the block.
 
     A gateway that is given has been started.
@@ -254,7 +260,7 @@ async def world(*, most: int = 1024, gateway: Gateway | None = None) -> AsyncIte
     refusals: list[str] = []
     servers: list[asyncio.Server] = []
     try:
-        async with open_line(mesh, "lch_a", say=said.append) as line:
+        async with open_line(mesh, "lch_a", say=said.append, uniform=uniform) as line:
             ports = TunnelPorts(
                 line=line, on_refusal=lambda reason, message: refusals.append(reason), most=most
             )

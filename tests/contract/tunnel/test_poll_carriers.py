@@ -13,7 +13,7 @@ from tests.contract.tunnel.http_world import attach_socket, http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
 from tests.eventually import eventually
-from tests.fakes.buffering_hop import buffering_hop
+from tests.fakes.buffering_hop import Fate, buffering_hop
 
 pytestmark = pytest.mark.asyncio
 SIZE = 16 * 1024 * 1024
@@ -127,6 +127,40 @@ async def test_a_transfer_moves_between_polls_tcp_and_websockets_without_losing_
             assert await asking == content
             await it.settled()
         assert len(it.gateways) == 1
+
+
+@pytest.mark.parametrize("fate", [Fate.ANSWER_LOST, Fate.REQUEST_LOST, Fate.ANSWER_CUT])
+async def test_polls_that_are_left_for_tcp_lose_no_byte_of_what_is_under_way(fate: Fate) -> None:
+    lost: list[int] = []
+
+    def choose(number: int, body: bytes) -> Fate:
+        if is_left and len(lost) < 5:
+            lost.append(number)
+            return fate
+        return Fate.PASSES
+
+    is_left = False
+    async with (
+        asyncio.timeout(SECONDS),
+        world() as it,
+        http_door(it) as url,
+        buffering_hop(url, choose) as hop,
+        polling(it, Endpoint(hop.url)) as carrier,
+    ):
+        content = secrets.token_bytes(SIZE)
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        asking = asyncio.ensure_future(whole(port, content))
+        await _requests(hop, 8)
+        await it.attach()
+        is_left = True
+        carrier.retire()
+        assert await asking == content
+        await it.settled()
+        await carrier.gone
+        requests = hop.requests
+        assert await whole(port, b"more") == b"more"
+        assert hop.requests == requests
+        assert len(lost) == 5
 
 
 async def _requests(hop: object, most: int) -> None:

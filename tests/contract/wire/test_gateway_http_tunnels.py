@@ -11,7 +11,7 @@ import pytest
 
 from fairlead_tunnel.endpoints import Endpoint
 from fairlead_tunnel.websocket_pipe import connect_websocket
-from tests.contract.tunnel.http_world import polls
+from tests.contract.tunnel.http_world import attach_pipe, polls
 from tests.contract.tunnel.talks import SECONDS, SIZE
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
@@ -39,11 +39,8 @@ async def test_ports_of_the_sandbox_are_reached_over_a_websocket() -> None:
     content = secrets.token_bytes(SIZE)
     async with asyncio.timeout(SECONDS), mesh(content) as it:
         async with wanted_client(it) as client:
-            number, handshake = client.ticket.handshake()
-            carrier = await connect_websocket(
-                url_of(it), driver=client.end.driver, number=number, handshake=handshake
-            )
-            client.ticket.keep(await carrier.ready)
+            pipe = await connect_websocket(url_of(it))
+            await attach_pipe(client.end.driver, client.ticket, pipe)
             await it.signalling.until(lambda: it.signalling.is_up("ses_a"))
             assert await client.ask(f"tcp:{it.servers.echo}", content) == content
             await until(lambda: it.gateway.channels == 0)

@@ -1,0 +1,221 @@
+"""Lines over the ways that go: past dead ports, and through hops that pass less and less."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from fairlead_sdk.tunnel_line import open_line
+from fairlead_sdk.tunnel_sessions import TunnelUnreachable
+from fairlead_tunnel.ways import Kind
+from relay_gateway.http_api import GatewayApp, serve_http
+from tests.contract.tunnel.line_world import Gateway, Mesh, World, world
+from tests.contract.tunnel.test_lines import CONTENT, echoed, listening
+from tests.eventually import eventually
+from tests.fakes.buffering_hop import Fate, buffering_hop
+from tests.fakes.passing_hop import passing_hop
+
+pytestmark = pytest.mark.asyncio
+SECONDS = 60
+SIZE = 2 * 1024 * 1024
+
+
+@asynccontextmanager
+async def behind_http() -> AsyncIterator[tuple[Gateway, str]]:
+    """A gateway that is reached by its HTTP port alone, and that port's address."""
+    gateway = Gateway()
+    await gateway.start()
+    await gateway.stop()  # its TCP port
+    app = GatewayApp(why_not_ready=lambda: "", desk=gateway.desk)
+    async with serve_http(app, bind="127.0.0.1:0") as port:
+        url = f"http://127.0.0.1:{port}"
+        gateway.urls = (f"tcp://127.0.0.1:{gateway.port}", url)
+        yield gateway, url
+
+
+def kind_of(it: World) -> Kind | None:
+    """Return what the line's carrier is."""
+    client = it.line._client
+    assert client is not None
+    way = client._carriers._way
+    return way.kind if way is not None else None
+
+
+@dataclass
+class Talk:
+    """Sends and compares what comes back, for as long as it is let."""
+
+    port: int
+    rounds: int = 0
+    ends: bool = False
+
+    async def run(self) -> None:
+        """Talk to the end."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        while not self.ends:
+            content = secrets.token_bytes(SIZE)
+            sending = asyncio.ensure_future(_send(writer, content))
+            assert await reader.readexactly(SIZE) == content
+            await sending
+            self.rounds += 1
+        writer.write_eof()
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def _send(writer: asyncio.StreamWriter, content: bytes) -> None:
+    writer.write(content)
+    await writer.drain()
+
+
+async def moved(it: World, talk: Talk, kind: Kind) -> None:
+    """Wait until the line's carrier is of a kind, and has carried something."""
+
+    async def found() -> Kind | None:
+        return kind_of(it)
+
+    async def rounds() -> int:
+        return talk.rounds
+
+    await eventually(found, kind.__eq__)
+    before = talk.rounds
+    await eventually(rounds, lambda count: count > before + 1)
+
+
+async def test_a_line_goes_over_a_websocket_where_the_tcp_port_cannot_be_reached() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, _),
+        world(gateway=gateway) as it,
+    ):
+        assert await echoed(await listening(it), CONTENT) == CONTENT
+        assert kind_of(it) is Kind.WEBSOCKET
+
+
+async def test_a_line_goes_over_a_websocket_where_nothing_answers_at_the_tcp_port() -> None:
+    async with asyncio.timeout(SECONDS), behind_http() as (gateway, url):
+        with dead_port() as port:
+            gateway.urls = (f"tcp://127.0.0.1:{port}", url)
+            async with world(gateway=gateway) as it:
+                assert await echoed(await listening(it), CONTENT) == CONTENT
+                assert kind_of(it) is Kind.WEBSOCKET
+
+
+@contextmanager
+def dead_port() -> Iterator[int]:
+    """A port at which connections are neither made nor refused: its queue is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        fillers = [socket.socket() for _ in range(4)]
+        for each in fillers:
+            each.setblocking(False)
+            each.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+        for each in fillers:
+            each.close()
+
+
+async def test_a_line_goes_over_two_requests_where_a_hop_lets_no_websocket_through() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        passing_hop(url) as hop,
+    ):
+        gateway.urls = (gateway.urls[0], hop.url)
+        async with world(gateway=gateway) as it:
+            assert await echoed(await listening(it), CONTENT) == CONTENT
+            assert kind_of(it) is Kind.REQUESTS
+
+
+@pytest.mark.parametrize("passes_requests", [False, True])
+async def test_a_line_goes_over_polls_where_a_hop_holds_bodies_back(passes_requests: bool) -> None:
+    def refuse_sockets(number: int, body: bytes) -> Fate | tuple[int, bytes]:
+        return Fate.PASSES if body or number > 1 else (426, b"no")
+
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        buffering_hop(url, refuse_sockets) as hop,
+    ):
+        hop.passes_requests = passes_requests
+        gateway.urls = (gateway.urls[0], hop.url)
+        async with world(gateway=gateway) as it:
+            assert await echoed(await listening(it), CONTENT) == CONTENT
+            assert kind_of(it) is Kind.POLLS
+            assert hop.up_bytes > len(CONTENT)
+            assert it.mesh.opened == ["ses_0"]
+
+
+async def test_a_line_moves_to_better_ways_and_back_without_losing_a_byte() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        passing_hop(url) as hop,
+    ):
+        gateway.urls = (gateway.urls[0], hop.url)
+        hop.lets_streams = False
+        async with world(gateway=gateway, uniform=lambda least, most: most / 100) as it:
+            assert kind_of(it) is Kind.POLLS
+            talk = Talk(await listening(it))
+            talking = asyncio.ensure_future(talk.run())
+            await moved(it, talk, Kind.POLLS)
+            hop.lets_streams = True
+            await moved(it, talk, Kind.REQUESTS)
+            hop.lets_websockets = True
+            await moved(it, talk, Kind.WEBSOCKET)
+            await gateway.listen()
+            await moved(it, talk, Kind.TCP)
+            await gateway.stop()
+            await moved(it, talk, Kind.WEBSOCKET)
+            hop.lets_websockets = False
+            assert hop.cut(b"upgrade: websocket")
+            await moved(it, talk, Kind.REQUESTS)
+            talk.ends = True
+            await talking
+            assert it.mesh.opened == ["ses_0"]
+            assert it.said == ["the gateway is away; trying again.", "the gateway is back."] * 2
+
+
+async def test_the_worse_carrier_has_ended_a_moment_after_the_move() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, _),
+        world(gateway=gateway, uniform=lambda least, most: most / 100) as it,
+    ):
+        assert kind_of(it) is Kind.WEBSOCKET
+        await gateway.listen()
+
+        async def found() -> tuple[Kind | None, int, int]:
+            client = it.line._client
+            assert client is not None
+            return kind_of(it), it.exit.driver.carriers, client.driver.carriers
+
+        await eventually(found, lambda seen: seen == (Kind.TCP, 2, 2))
+        await eventually(found, lambda seen: seen == (Kind.TCP, 1, 1))
+        assert it.said == []
+
+
+async def test_what_answers_and_is_no_gateway_cannot_be_reached() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 -\r\ncontent-length: 2\r\n\r\nno")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    gateway = Gateway()
+    await gateway.start()
+    gateway.urls = (f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",)
+    try:
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises(TunnelUnreachable):
+                async with open_line(Mesh(gateway), "lch_a", attach_seconds=0):
+                    raise AssertionError
+        assert gateway.exits == []
+    finally:
+        server.close()
+        await gateway.stop()

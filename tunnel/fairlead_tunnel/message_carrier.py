@@ -1,0 +1,36 @@
+"""The client's carriers that have messages, over a WebSocket or two requests."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fairlead_tunnel.carriers import ClientAttach
+from fairlead_tunnel.driver_sides import CarrierDriver
+from fairlead_tunnel.handshake import ClientHandshake
+from fairlead_tunnel.message_stream import MessagePipe, MessageStream
+
+
+class ClientPipe(MessagePipe, Protocol):
+    """A pipe that is open, and over which nothing was said."""
+
+    def lead_to(self, stream: MessageStream) -> None:
+        """Give it everything that comes."""
+        ...
+
+
+class MessageCarrier(ClientAttach):
+    """The client's use of one pipe."""
+
+    stream: MessageStream
+
+    def __init__(
+        self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake, pipe: ClientPipe
+    ) -> None:
+        super().__init__(driver=driver, number=number, handshake=handshake)
+        self.pipe = pipe
+        self.stream = MessageStream(self, pipe)
+        pipe.lead_to(self.stream)
+
+    def retire(self) -> None:
+        """Send nothing more, and end once what was under way has had time to come."""
+        self.stream.retire()

@@ -1,0 +1,172 @@
+"""The ways to a gateway: which of them go is found out before a ticket is shown on any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import groupby
+from typing import Final, Protocol, TypeVar
+
+from fairlead_tunnel.carriers import TunnelTicket
+from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
+from fairlead_tunnel.handshake import HandshakeInvalid
+from fairlead_tunnel.records import RecordInvalid
+
+CONNECT_SECONDS: Final = 5.0
+"""For the name, the connection and what is answered before a hello; and then for the hello."""
+HEAD_START: Final = 0.25
+"""So much earlier the better ways are tried, as addresses are by RFC 8305, section 5."""
+
+
+class Kind(IntEnum):
+    """What a way's carrier is, best first."""
+
+    TCP = 1
+    WEBSOCKET = 2
+    REQUESTS = 3
+    POLLS = 4
+
+
+class AttachedCarrier(Protocol):
+    """A carrier that the driver uses, such as a `ClientCarrier`."""
+
+    @property
+    def gone(self) -> asyncio.Future[None]:
+        """Done once it has ended, for whatever reason."""
+        ...
+
+    @property
+    def stream(self) -> OrderedCarrier:
+        """What it sends through."""
+        ...
+
+    def retire(self) -> None:
+        """Send nothing more, and end once what was under way has had time to come."""
+        ...
+
+
+class GreetedCarrier(AttachedCarrier, Protocol):
+    """A carrier that has said hello."""
+
+    @property
+    def ready(self) -> asyncio.Future[bytes]:
+        """Done with the secret of the answer, which may be empty."""
+        ...
+
+
+class Reached(Protocol):
+    """A way that goes; nothing was said over it."""
+
+    async def attach(self, *, ticket: TunnelTicket, driver: CarrierDriver) -> AttachedCarrier:
+        """Attach a carrier to a tunnel; once.
+
+        Raises AttachRefused where the gateway says why not, OSError, HandshakeInvalid and
+        RecordInvalid where the way goes no more.
+        """
+        ...
+
+    def drop(self) -> None:
+        """Leave it unused."""
+        ...
+
+
+class Way(Protocol):
+    """One way to a gateway."""
+
+    @property
+    def kind(self) -> Kind:
+        """What its carriers are."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The way in an error's sentence."""
+        ...
+
+    async def reach(self) -> Reached:
+        """Find out that it goes; OSError: it does not go now."""
+        ...
+
+
+class WaysFailed(ConnectionError):
+    """No way goes now."""
+
+
+WAY_FAULTS: Final = (OSError, HandshakeInvalid, RecordInvalid)
+"""What is raised where a way does not go."""
+
+Carrier = TypeVar("Carrier", bound=GreetedCarrier)
+
+
+async def greeted(carrier: Carrier, ticket: TunnelTicket, seconds: float) -> Carrier:
+    """Wait until a carrier that has said hello is attached; drops it when it is not."""
+    try:
+        async with asyncio.timeout(seconds):
+            ticket.keep(await carrier.ready)
+    except BaseException:
+        carrier.stream.abort()
+        raise
+    return carrier
+
+
+def fault_of(way: Way, error: Exception) -> str:
+    """Return what a user is told of a way that does not go."""
+    return f"{way.name}: {error or type(error).__name__}"
+
+
+async def reach_first(
+    ways: Sequence[Way], *, head_start: float = HEAD_START
+) -> tuple[Way, Reached]:
+    """Return the first way that goes; those of one kind are tried together, a worse kind after
+    `head_start` seconds or once all that were tried have failed.
+
+    Raises WaysFailed.
+    """
+    faults: list[str] = []
+    trying: dict[asyncio.Task[Reached], Way] = {}
+    kinds = [[*same] for _, same in groupby(sorted(ways, key=_kind_of), key=_kind_of)]
+    try:
+        while kinds or trying:
+            if kinds:
+                trying.update((asyncio.ensure_future(way.reach()), way) for way in kinds.pop(0))
+            seconds = head_start if kinds else None
+            done = await _some_result(trying, seconds, faults)
+            if done is not None:
+                return trying.pop(done), done.result()
+    finally:
+        for task in trying:
+            task.cancel()
+        if trying:
+            await asyncio.wait(trying)
+        for task in trying:
+            if not task.cancelled() and task.exception() is None:
+                task.result().drop()
+    raise WaysFailed("; ".join(faults) or "there is no way to it that is known here")
+
+
+async def _some_result(
+    trying: dict[asyncio.Task[Reached], Way], seconds: float | None, faults: list[str]
+) -> asyncio.Task[Reached] | None:
+    """Return one that goes, the best if there are several; None after `seconds`, or once all have
+    failed, which are left out then.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds if seconds is not None else None
+    while trying:
+        left = max(until - loop.time(), 0.0) if until is not None else None
+        done, _ = await asyncio.wait(trying, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        for task in sorted(done, key=lambda each: trying[each].kind):
+            try:
+                task.result()
+            except OSError as error:
+                faults.append(fault_of(trying.pop(task), error))
+            else:
+                return task
+        if not done:
+            return None
+    return None
+
+
+def _kind_of(way: Way) -> Kind:
+    return way.kind
