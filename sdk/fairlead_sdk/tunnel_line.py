@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -26,7 +26,8 @@ from fairlead_sdk.tunnel_sessions import (
     tunnel_of,
 )
 from fairlead_tunnel.client_carriers import LEAST_PAUSE, MOST_PAUSE, TunnelEnd
-from fairlead_tunnel.gateway_ways import ways_to
+from fairlead_tunnel.gateway_ways import GatewayWays
+from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.tunnel_client import UNREACHABLE, TunnelClient, TunnelGone
 
 ATTACH_SECONDS: Final = 5.0
@@ -52,6 +53,7 @@ class TunnelLine:
         *,
         api: TunnelApi,
         launch_id: str,
+        ways: GatewayWays,
         say: Callable[[str], None],
         renewed: Callable[[str], None],
         uniform: Callable[[float, float], float],
@@ -59,6 +61,7 @@ class TunnelLine:
     ) -> None:
         self._api = api
         self._launch_id = launch_id
+        self._ways = ways
         self._say = say
         self._renewed = renewed
         self._uniform = uniform
@@ -232,7 +235,7 @@ class TunnelLine:
     def _made(self, tunnel: SessionTunnel) -> TunnelClient:
         return TunnelClient(
             ticket=ticket_of(tunnel),
-            ways=ways_to(tunnel.urls),
+            ways=self._ways.to(tunnel.urls),
             uniform=self._uniform,
             sleep=self._sleep,
             changed=self._changed,
@@ -281,18 +284,21 @@ async def open_line(
     say: Callable[[str], None] = lambda sentence: None,
     renewed: Callable[[str], None] = lambda session_id: None,
     attach_seconds: float = ATTACH_SECONDS,
+    via: Sequence[Hop] = (),
     uniform: Callable[[float, float], float] = random.uniform,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[TunnelLine]:
     """Open a tunnel into a launch, or a sandbox of its own, and keep one to the end of the block.
 
-    The gateway is dialled once, and again for `attach_seconds` where that fails.
+    The gateway is dialled once, and again for `attach_seconds` where that fails: at the URLs that
+    it gives, and by `via`, which leads to it too.
 
     Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
     line = TunnelLine(
         api=api,
         launch_id=launch_id,
+        ways=GatewayWays(via),
         say=say,
         renewed=renewed,
         uniform=uniform,

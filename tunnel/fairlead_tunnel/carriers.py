@@ -301,6 +301,11 @@ class TunnelTicket:
         """The tunnel's id."""
         return self._tunnel_id
 
+    @property
+    def has_secret(self) -> bool:
+        """Say whether the ticket was taken, so that it is needed no more."""
+        return bool(self._secret)
+
     def next_number(self) -> int:
         """Return a number that no carrier had, for one that needs no handshake."""
         self._attached += 1

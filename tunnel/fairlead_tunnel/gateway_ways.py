@@ -1,11 +1,12 @@
-"""Which ways there are to a gateway, by the URLs that it gives."""
+"""Which ways there are to a gateway, by the URLs that it gives and the hops that lead to it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from fairlead_tunnel.endpoints import Endpoint
+from fairlead_tunnel.endpoints import Endpoint, Health
+from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.http_ways import PipeWay, PollsWay
 from fairlead_tunnel.stream_pipe import connect_stream
 from fairlead_tunnel.tcp_way import TcpWay
@@ -13,13 +14,39 @@ from fairlead_tunnel.ways import Kind, Way
 from fairlead_tunnel.websocket_pipe import connect_websocket
 
 
-def ways_to(urls: Sequence[str]) -> list[Way]:
-    """Return all ways to `tcp://`, `http://` and `https://` URLs; others are passed over."""
-    ways: list[Way] = [TcpWay(url) for url in urls if urlsplit(url).scheme == "tcp"]
-    over_http = [url for url in urls if urlsplit(url).scheme in ("http", "https")]
-    for url in over_http:
-        ways.append(PipeWay(url, kind=Kind.WEBSOCKET, connect=connect_websocket))
-        ways.append(PipeWay(url, kind=Kind.REQUESTS, connect=connect_stream))
-    if over_http:
-        ways.append(PollsWay([Endpoint(url) for url in over_http]))
-    return ways
+class GatewayWays:
+    """The ways of one client's tunnels, one after the other: what was learnt of an address, such as
+    that it is to be left alone for a while, holds for the next tunnel too.
+    """
+
+    def __init__(self, hops: Sequence[Hop] = ()) -> None:
+        self._hops = hops
+        self._endpoints: dict[str, Endpoint] = {}
+        self._health: dict[tuple[Kind, str], Health] = {}
+
+    def to(self, urls: Sequence[str]) -> list[Way]:
+        """Return all ways to a gateway's URLs, and by the hops; other schemes are passed over."""
+        ways: list[Way] = []
+        endpoints: list[Endpoint] = []
+        labels = dict.fromkeys(urls, "") | {hop.url: hop.label for hop in self._hops}
+        for url, label in labels.items():
+            match urlsplit(url).scheme:
+                case "tcp":
+                    ways.append(TcpWay(url, health=self._health_of(Kind.TCP, url)))
+                case "http" | "https":
+                    endpoints.append(self._endpoints.setdefault(url, Endpoint(url, label)))
+                case _:
+                    pass
+        for kind, connect in (
+            (Kind.WEBSOCKET, connect_websocket),
+            (Kind.REQUESTS, connect_stream),
+        ):
+            for each in endpoints:
+                health = self._health_of(kind, each.url)
+                ways.append(PipeWay(each, kind=kind, connect=connect, health=health))
+        if endpoints:
+            ways.append(PollsWay(endpoints))
+        return ways
+
+    def _health_of(self, kind: Kind, url: str) -> Health:
+        return self._health.setdefault((kind, url), Health())

@@ -10,7 +10,7 @@ from typing import Final
 
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver
-from fairlead_tunnel.endpoints import Endpoint, EndpointPool, Lease, Outcome
+from fairlead_tunnel.endpoints import Endpoint, EndpointPool, Health, Lease, Outcome
 from fairlead_tunnel.handshake import TUNNEL_ID_BYTES, AttachRefused, HandshakeInvalid
 from fairlead_tunnel.http_posts import HttpPosts
 from fairlead_tunnel.message_carrier import ClientPipe, MessageCarrier
@@ -18,7 +18,7 @@ from fairlead_tunnel.poll_carrier import PollCarrier
 from fairlead_tunnel.poll_pace import PollPace
 from fairlead_tunnel.poll_posts import PollPosts
 from fairlead_tunnel.poll_wire import request_head
-from fairlead_tunnel.ways import CONNECT_SECONDS, Kind, greeted
+from fairlead_tunnel.ways import CONNECT_SECONDS, Kind, greeted, raise_if_left_alone
 
 _REFUSED: Final = b"\x01"
 
@@ -28,28 +28,34 @@ class PipeWay:
 
     def __init__(
         self,
-        url: str,
+        endpoint: Endpoint,
         *,
         kind: Kind,
         connect: Callable[[str], Awaitable[ClientPipe]],
+        health: Health,
         seconds: float = CONNECT_SECONDS,
     ) -> None:
         self.kind = kind
-        self.name = url
+        self.name = endpoint.url
+        self._endpoint = endpoint
         self._connect = connect
+        self._health = health
         self._seconds = seconds
 
     async def reach(self) -> ReachedPipe:
         """Connect; see `Way.reach`."""
+        raise_if_left_alone(self._health, self._endpoint.health)
         async with asyncio.timeout(self._seconds):
-            return ReachedPipe(await self._connect(self.name), self._seconds)
+            pipe = await self._connect(self.name)
+        return ReachedPipe(pipe, self._health, self._seconds)
 
 
 class ReachedPipe:
     """A pipe over which nothing was said."""
 
-    def __init__(self, pipe: ClientPipe, seconds: float) -> None:
+    def __init__(self, pipe: ClientPipe, health: Health, seconds: float) -> None:
         self._pipe = pipe
+        self._health = health
         self._seconds = seconds
 
     async def attach(self, *, ticket: TunnelTicket, driver: CarrierDriver) -> MessageCarrier:
@@ -59,7 +65,7 @@ class ReachedPipe:
         number, handshake = ticket.handshake()
         carrier = MessageCarrier(driver=driver, number=number, handshake=handshake, pipe=self._pipe)
         carrier.begin()
-        return await greeted(carrier, ticket, self._seconds)
+        return await greeted(carrier, ticket, health=self._health, seconds=self._seconds)
 
     def drop(self) -> None:
         """Close it."""

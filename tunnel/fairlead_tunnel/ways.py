@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver, OrderedCarrier
+from fairlead_tunnel.endpoints import Health, Outcome
 from fairlead_tunnel.handshake import HandshakeInvalid
 from fairlead_tunnel.records import RecordInvalid
 
@@ -99,15 +100,32 @@ WAY_FAULTS: Final = (OSError, HandshakeInvalid, RecordInvalid)
 Carrier = TypeVar("Carrier", bound=GreetedCarrier)
 
 
-async def greeted(carrier: Carrier, ticket: TunnelTicket, seconds: float) -> Carrier:
-    """Wait until a carrier that has said hello is attached; drops it when it is not."""
+async def greeted(
+    carrier: Carrier, ticket: TunnelTicket, *, health: Health, seconds: float
+) -> Carrier:
+    """Wait until a carrier that has said hello is attached; drops it when it is not.
+
+    A way on which a ticket was lost is left alone for a while: the next one takes another.
+    """
+    was_ticket = not ticket.has_secret
+    loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
             ticket.keep(await carrier.ready)
-    except BaseException:
+    except BaseException as error:
         carrier.stream.abort()
+        if was_ticket and isinstance(error, WAY_FAULTS):
+            health.note(Outcome.FAILED, loop.time())
         raise
+    health.note(Outcome.ANSWERED, loop.time())
     return carrier
+
+
+def raise_if_left_alone(*healths: Health) -> None:
+    """Raise OSError while one of them says that nothing is to be asked of an address."""
+    left = max(each.blocked_until for each in healths) - asyncio.get_running_loop().time()
+    if left > 0:
+        raise ConnectionError(f"it failed, and is left alone for {left:.0f} s")
 
 
 def fault_of(way: Way, error: Exception) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from fairlead_sdk.cli.forward_routes import Route, open_route
 from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
+from fairlead_sdk.cli.hops import read_hops
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.seal_secret import seal_secret
 from fairlead_sdk.cli.terminal import Terminal
@@ -23,11 +24,14 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardChoices:
-    """What the user asked for; `ways` are `[LOCAL:][HOST:]PORT`, the file is empty for none."""
+    """What the user asked for; `ways` are `[LOCAL:][HOST:]PORT`, `via` `[LABEL=]URL`, the file is
+    empty for none.
+    """
 
     launch: str
     ways: Sequence[str]
     seal_secret_file: str = ""
+    via: Sequence[str] = ()
 
 
 def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
@@ -40,13 +44,20 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
         from fairlead_sdk.fairlead import AsyncFairlead
 
         ways = [parse_way(each) for each in choices.ways]
+        hops = read_hops(choices.via)
         secret = seal_secret(choices.seal_secret_file)
         # The listing is the last to end: until then the ports are held.
         with listed(terminal) as listing:
             async with AsyncFairlead() as client, AsyncExitStack() as stack:
                 target = await find_target(client, choices.launch)
                 route = await open_route(
-                    client, target, terminal, secret=secret, renewed=listing.renew, stack=stack
+                    client,
+                    target,
+                    terminal,
+                    secret=secret,
+                    via=hops,
+                    renewed=listing.renew,
+                    stack=stack,
                 )
                 made = [await _made(route, way, target) for way in ways]
                 listing.enter(made)
@@ -64,6 +75,8 @@ def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     options = ["--ready", str(writing), "-o", "json" if is_json else "text"]
     if choices.seal_secret_file:
         options += ["--seal-secret-file", choices.seal_secret_file]
+    for each in choices.via:
+        options += ["--via", each]
     where = (choices.launch, *choices.ways)
     with os.fdopen(reading, "rb") as pipe:
         process = subprocess.Popen(  # noqa: S603 - our own program

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fairlead_sdk.local_traffic import Traffic
     from fairlead_sdk.tunnel_line import TunnelLine
     from fairlead_sdk.tunnel_ports import TunnelPorts
+    from fairlead_tunnel.hops import Hop
 
 OnRefusal = Callable[[str, str], None]
 
@@ -51,18 +52,19 @@ async def open_route(
     terminal: Terminal,
     *,
     secret: bytes,
+    via: Sequence[Hop],
     renewed: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> Route:
-    """Open the best one; it is closed with `stack`. With a `secret` it is WebRTC, whose negotiation
-    is sealed with it.
+    """Open the best one; it is closed with `stack`. A tunnel is reached by `via` too;
+    with a `secret` it is WebRTC, whose negotiation is sealed with it.
     """
 
     def refused(reason: str, message: str) -> None:
         terminal.warn(f"a connection was refused: {message or reason}")
 
     if not secret:
-        line = await _tunnel(client, target, terminal, renewed, stack)
+        line = await _tunnel(client, target, terminal, via, renewed, stack)
         if line is not None:
             from fairlead_sdk.tunnel_ports import open_ports
 
@@ -80,6 +82,7 @@ async def _tunnel(
     client: AsyncFairlead,
     target: str,
     terminal: Terminal,
+    via: Sequence[Hop],
     renewed: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> TunnelLine | None:
@@ -91,7 +94,9 @@ async def _tunnel(
         from fairlead_sdk.tunnel_sessions import TunnelUnreachable
     except ImportError:
         return None  # WebRTC tells what is missing
-    line = open_line(client.sessions, target, say=terminal.say, renewed=renewed, attach_seconds=0.0)
+    line = open_line(
+        client.sessions, target, say=terminal.say, renewed=renewed, attach_seconds=0.0, via=via
+    )
     try:
         return await stack.enter_async_context(line)
     except FairleadError as error:

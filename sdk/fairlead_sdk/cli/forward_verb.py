@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from fairlead_sdk.cli.hops import VIA_HELP
+
 FORWARD = """Lead local ports into a sandbox.
 
 With HOST the gateway dials that host, where its operator allows it
@@ -41,6 +43,7 @@ def add_forward_options(parser: argparse.ArgumentParser) -> None:
         help="Go over WebRTC, and seal what is said to the gateway with the secret in this file,"
         " which the gateway has too; else FAIRLEAD_SEAL_SECRET_FILE.",
     )
+    parser.add_argument("--via", metavar="[LABEL=]URL", action="append", default=[], help=VIA_HELP)
     parser.add_argument("--list", action="store_true", help="List what this user forwards here.")
     parser.add_argument(
         "--stop",
@@ -74,7 +77,10 @@ def run_forward(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.forward import ForwardChoices, detach, forward
 
     choices = ForwardChoices(
-        launch=chosen.launch, ways=chosen.ways, seal_secret_file=chosen.seal_secret_file
+        launch=chosen.launch,
+        ways=chosen.ways,
+        seal_secret_file=chosen.seal_secret_file,
+        via=chosen.via,
     )
     if chosen.detach:
         return detach(choices, is_json=is_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
+from fairlead_sdk.cli.hops import read_hops
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.tunnelled import listed, wait_ended
@@ -26,12 +27,15 @@ VARIABLE = "FAIRLEAD_SOCKS_CREDENTIALS"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocksChoices:
-    """What the user asked for; an empty launch is the newest from here, an empty file is none."""
+    """What the user asked for; an empty launch is the newest from here, an empty file is none, and
+    `via` are `[LABEL=]URL`.
+    """
 
     launch: str
     host: str
     port: int
     credentials_file: str = ""
+    via: Sequence[str] = ()
 
 
 class CredentialsUnusable(InvalidArgument):
@@ -62,6 +66,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
         def refused(reason: str, message: str) -> None:
             terminal.warn(f"a connection was refused: {message or reason}")
 
+        hops = read_hops(choices.via)
         credentials = credentials_of(choices.credentials_file, os.environ)
         if credentials is None and not _is_loopback(choices.host):
             terminal.warn("whoever reaches this machine can use the proxy: no password is asked.")
@@ -69,7 +74,13 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
             async with AsyncFairlead() as client, AsyncExitStack() as stack:
                 target = await find_target(client, choices.launch)
                 line = await stack.enter_async_context(
-                    open_line(client.sessions, target, say=terminal.say, renewed=listing.renew)
+                    open_line(
+                        client.sessions,
+                        target,
+                        say=terminal.say,
+                        renewed=listing.renew,
+                        via=hops,
+                    )
                 )
                 ports = await stack.enter_async_context(open_ports(line, refused))
                 port = await _listening(ports, choices, credentials)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from fairlead_sdk.cli.hops import VIA_HELP
+
 SOCKS = """Serve SOCKS5 into a sandbox and its network.
 
 localhost and `sandbox` are the sandbox; any other host is looked up and dialled by the
@@ -36,6 +38,7 @@ def add_socks_options(parser: argparse.ArgumentParser) -> None:
         default="127.0.0.1",
         help="Local address, this machine alone (127.0.0.1) where none is given.",
     )
+    parser.add_argument("--via", metavar="[LABEL=]URL", action="append", default=[], help=VIA_HELP)
     parser.add_argument(
         "--credentials-file",
         metavar="FILE",
@@ -54,6 +57,7 @@ def run_socks(chosen: argparse.Namespace, command: list[str]) -> int:
         host=chosen.bind,
         port=chosen.port,
         credentials_file=chosen.credentials_file,
+        via=chosen.via,
     )
     return socks(choices, is_json=chosen.output == "json")
 

@@ -8,7 +8,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -27,6 +27,7 @@ from fairlead_sdk.tunnel_line import TunnelLine, open_line
 from fairlead_sdk.tunnel_ports import TunnelPorts
 from fairlead_tunnel.carriers import GatewayCarrier, TunnelDesk
 from fairlead_tunnel.channel_port import ChannelPort
+from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.targets import target_of
 from fairlead_tunnel.ticket import Grant, TicketKey
@@ -247,6 +248,7 @@ async def world(
     most: int = 1024,
     gateway: Gateway | None = None,
     uniform: Callable[[float, float], float] = random.uniform,
+    via: Sequence[Hop] = (),
 ) -> AsyncIterator[World]:
     """A gateway with one tunnel, and ports to listen with; all ends with the block.
 
@@ -260,7 +262,7 @@ async def world(
     refusals: list[str] = []
     servers: list[asyncio.Server] = []
     try:
-        async with open_line(mesh, "lch_a", say=said.append, uniform=uniform) as line:
+        async with open_line(mesh, "lch_a", say=said.append, uniform=uniform, via=via) as line:
             ports = TunnelPorts(
                 line=line, on_refusal=lambda reason, message: refusals.append(reason), most=most
             )

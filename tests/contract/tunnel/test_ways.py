@@ -13,6 +13,9 @@ import pytest
 
 from fairlead_sdk.tunnel_line import open_line
 from fairlead_sdk.tunnel_sessions import TunnelUnreachable
+from fairlead_tunnel.endpoints import EndpointPool
+from fairlead_tunnel.hops import Hop
+from fairlead_tunnel.http_ways import PollsWay
 from fairlead_tunnel.ways import Kind
 from relay_gateway.http_api import GatewayApp, serve_http
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, world
@@ -198,6 +201,72 @@ async def test_the_worse_carrier_has_ended_a_moment_after_the_move() -> None:
         await eventually(found, lambda seen: seen == (Kind.TCP, 2, 2))
         await eventually(found, lambda seen: seen == (Kind.TCP, 1, 1))
         assert it.said == []
+
+
+def only_whole_bodies(number: int, body: bytes) -> Fate | tuple[int, bytes]:
+    """Let no WebSocket and no stream through."""
+    return Fate.PASSES if body else (426, b"no")
+
+
+def pool_of(it: World) -> EndpointPool:
+    """Return the endpoints of the line's polls."""
+    client = it.line._client
+    assert client is not None
+    way = client._carriers._way
+    assert isinstance(way, PollsWay)
+    assert way._pool is not None
+    return way._pool
+
+
+async def test_polls_go_over_all_hops_by_account_and_past_one_that_is_dead() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        buffering_hop(url, only_whole_bodies) as one,
+        buffering_hop(url, only_whole_bodies) as two,
+        buffering_hop(url, only_whole_bodies) as other,
+    ):
+        gateway.urls = gateway.urls[:1]
+        dead = gateway.urls[0].replace("tcp:", "http:")
+        hops = (Hop(one.url, "us"), Hop(two.url, "us"), Hop(dead, "us"), Hop(other.url))
+        async with world(gateway=gateway, via=hops) as it:
+            port = await listening(it)
+            pool = pool_of(it)
+            assert pool.workers == 12
+            for _ in range(20):
+                assert await echoed(port, CONTENT) == CONTENT
+                assert pool.idle <= 4
+            assert min(each.requests for each in (one, two, other)) > 5
+            assert it.mesh.opened == ["ses_0"]
+            health = {each.url: each.health.failures for each in pool._endpoints}
+            assert health.pop(dead) > 0
+            assert set(health.values()) == {0}
+
+
+async def test_what_was_learnt_of_a_hop_holds_for_the_next_tunnel() -> None:
+    def throttle(number: int, body: bytes) -> Fate | tuple[int, bytes]:
+        return 429, b"slowly"
+
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        buffering_hop(url, only_whole_bodies) as good,
+        buffering_hop(url, throttle) as bad,
+    ):
+        gateway.urls = gateway.urls[:1]
+        async with world(gateway=gateway, via=(Hop(good.url), Hop(bad.url))) as it:
+            port = await listening(it)
+            assert await echoed(port, CONTENT) == CONTENT
+
+            async def is_known() -> bool:
+                return any(each.health.failures for each in pool_of(it)._endpoints)
+
+            await eventually(is_known)
+            requests = bad.requests
+            it.exit.driver.close("expired", "It was idle.")
+            assert await echoed(port, CONTENT) == CONTENT
+            assert len(it.mesh.opened) == 2
+            assert bad.requests == requests
 
 
 async def test_what_answers_and_is_no_gateway_cannot_be_reached() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead_sdk.cli.hops import read_hops
 from fairlead_sdk.cli.socks import CredentialsUnusable, credentials_of
 from fairlead_sdk.cli.traffic import shown_flow
+from fairlead_sdk.errors import InvalidArgument
+from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.socks5 import Credentials
 
 
@@ -35,3 +38,15 @@ def test_a_name_or_a_password_alone_is_refused(text: str) -> None:
 )
 def test_flows(total: int, rate: float, shown: str | None) -> None:
     assert shown_flow(total, rate) == (shown or "1.0 GiB (2.0 MiB/s)")
+
+
+def test_addresses_that_lead_to_the_gateway_are_read_with_their_accounts() -> None:
+    texts = ["us=https://hop.example/t", "tcp://gate.example:7311"]
+    assert read_hops(texts) == [
+        Hop("https://hop.example/t", "us"),
+        Hop("tcp://gate.example:7311"),
+    ]
+    with pytest.raises(InvalidArgument) as refused:
+        read_hops([*texts, "hop.example"])
+    assert refused.value.reason == "via_invalid"
+    assert "'hop.example'" in refused.value.message

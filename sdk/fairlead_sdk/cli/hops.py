@@ -1,0 +1,33 @@
+"""The addresses that `--via` names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fairlead_sdk.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from fairlead_tunnel.hops import Hop
+
+VIA_HELP = """Reach the gateway also by this address, a hop that forwards to it or another name of \
+it; repeatable. Addresses with the same LABEL are of one account, and share what may wait there."""
+
+
+def read_hops(texts: Sequence[str]) -> list[Hop]:
+    """Read each `[LABEL=]URL`; raises InvalidArgument."""
+    if not texts:
+        return []
+    from fairlead_tunnel.hops import read_hop
+
+    hops = []
+    for text in texts:
+        try:
+            hops.append(read_hop(text))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"{text!r} cannot be used with --via: {error}.",
+                reason="via_invalid",
+                remedy="Give [LABEL=]URL, such as us=https://hop.example/t or tcp://gate.example:7311.",
+            ) from None
+    return hops
