@@ -159,6 +159,8 @@ class TunnelDriver:
             port.write(content)
         if stream.peer_finished:
             port.finish()
+        if not stream.unsent:
+            port.go_on()  # what it waited for may have left before it was there
         self._end_if_done(stream)
         return True
 
