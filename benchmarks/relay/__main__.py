@@ -1,5 +1,6 @@
 """`make bench NAME=relay`: bytes, opens and pings through tunnels, ours and those of others in the
-same run; every byte is checked where it arrives.
+same run, GooseRelayVPN too when `GOOSE_PATH` names a checkout of it; every byte is checked where it
+arrives.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from benchmarks.local_stack import Stack, local_stack
 from benchmarks.recording import QUICK, Recording
 from benchmarks.relay.far_link import FarLink, far_link
 from benchmarks.relay.load import Load, loaded
+from benchmarks.relay.ours import pumps
 from benchmarks.relay.peers import free_port
 from benchmarks.sessions.program import started
 from benchmarks.sessions.whole import held_launch
@@ -75,5 +76,6 @@ async def over_the_link(recording: Recording) -> None:
                 await _measure(recording, load, link, stack, launch.launch_id)
     recording.notes.append(
         "link_rtt_ms: two TUN devices and a program that holds each packet back for 46 ms; REST,"
-        " carriers and TCP's own connections (direct_…) all go over it"
+        " carriers and TCP's own connections (direct_…) all go over it; ours are those of the"
+        f" {pumps()[0]} pump"
     )
