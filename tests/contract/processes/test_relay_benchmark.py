@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +17,7 @@ from benchmarks.relay import bulk
 from benchmarks.relay.bulk import Measured
 from benchmarks.relay.go_program import can_be_built
 from benchmarks.relay.load import ContentWrong, Load, loaded
+from benchmarks.relay.ours import pumps_natively
 from benchmarks.relay.peers import Peer, Tunnel, installed
 
 SIZE = 2_000_000
@@ -86,6 +91,15 @@ async def _takes_more(tunnel: Tunnel) -> bool:
     _, writer = await asyncio.open_connection(host, int(port))
     writer.close()
     return True
+
+
+def test_a_process_is_asked_which_pump_it_has(tmp_path: Path) -> None:
+    program = tmp_path / "fairlead-pump"  # its only thread is called so
+    shutil.copy("/bin/sleep", program)
+    with subprocess.Popen([program, "60"]) as process:
+        assert pumps_natively(process.pid)
+        process.kill()
+    assert not pumps_natively(os.getpid())
 
 
 def test_ratios_are_those_to_the_best_of_the_others() -> None:
