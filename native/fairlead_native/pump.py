@@ -197,9 +197,15 @@ class PumpedTunnel:
         """
         return self._core.open(self.number, target, hold_seconds)
 
-    def connect(self, channel: int, connection: socket.socket, early: bytes = b"") -> None:
-        """Lead a channel to a connection of which `early` was read; this accepts a gateway's."""
-        self._core.connect(self.number, channel, connection.detach(), early)
+    def connect(
+        self, channel: int, connection: socket.socket, early: bytes = b"", reply: bytes = b""
+    ) -> None:
+        """Lead a channel to a connection of which `early` was read; this accepts a gateway's.
+
+        One with a `reply` is told that when the target is there, and is given back where it never
+        is, whatever the reason.
+        """
+        self._core.connect(self.number, channel, connection.detach(), early, reply)
 
     def dial(self, channel: int, host: str, port: int) -> None:
         """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""

@@ -156,11 +156,12 @@ impl PumpCore {
         Ok(opened.flatten())
     }
 
-    fn connect(&self, tunnel: u32, channel: u32, descriptor: i32, early: &[u8]) {
+    fn connect(&self, tunnel: u32, channel: u32, descriptor: i32, early: &[u8], reply: &[u8]) {
         let socket = taken(descriptor);
         let early = Bytes::copy_from_slice(early);
+        let reply = (!reply.is_empty()).then(|| Bytes::copy_from_slice(reply));
         self.tell(tunnel, move |lane, around| {
-            lane.connect(channel, socket, early, around);
+            lane.connect(channel, socket, early, reply, around);
         });
     }
 

@@ -34,8 +34,9 @@ class PumpedUser(DriverUser, Protocol):
         """Take a connection whose channel has ended, where `ended` is not told; client only.
 
         Nothing was done for it: the gateway drains, or the tunnel ended before it heard of the
-        channel. `early` was read of it, at most 64 KiB; an end that was read is told again. It
-        does not block; one of `listen` says by `getsockname` where it came from.
+        channel (`open_unsent`); or it waits for its reply still. `early` was read of it, at most
+        64 KiB; an end that was read is told again. It does not block; one of `listen` says by
+        `getsockname` where it came from.
         """
         ...
 
@@ -79,7 +80,9 @@ class NativeTunnel(Protocol):
 
     def open(self, target: str, *, hold_seconds: float) -> int | None: ...
 
-    def connect(self, channel: int, connection: socket.socket, early: bytes) -> None: ...
+    def connect(
+        self, channel: int, connection: socket.socket, early: bytes, reply: bytes
+    ) -> None: ...
 
     def dial(self, channel: int, host: str, port: int) -> None: ...
 
@@ -253,14 +256,17 @@ class PumpedDriver:
             raise TunnelFull("the tunnel is over, or has as many channels as it may")
         return channel
 
-    def connect(self, channel: int, connection: socket.socket, early: bytes = b"") -> None:
+    def connect(
+        self, channel: int, connection: socket.socket, early: bytes = b"", reply: bytes = b""
+    ) -> None:
         """Lead a channel to a connection that is there, which accepts it at a gateway.
 
-        `early` was read of it, and comes before what is still to be read.
+        `early` was read of it, and comes before what is still to be read. One with a `reply` is
+        told that when the target is there, and is given back where it never is.
         """
         if self._is_client:
             self._led.add(channel)
-        self._tunnel.connect(channel, connection, early)
+        self._tunnel.connect(channel, connection, early, reply)
 
     def dial(self, channel: int, host: str, port: int) -> None:
         """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""

@@ -47,6 +47,8 @@ pub struct Port {
     early: Bytes,
     /// What was read while the channel was not accepted; None: the connection stays here.
     kept: Option<Vec<u8>>,
+    /// What the connection is told when its channel is accepted, before anything of that.
+    reply: Option<Bytes>,
     unwritten: VecDeque<Vec<u8>>,
     /// How much of the first of them was written.
     written: usize,
@@ -68,16 +70,18 @@ impl Port {
             is_told,
             early: Bytes::new(),
             kept: is_client.then(Vec::new),
+            reply: None,
             unwritten: VecDeque::new(),
             written: 0,
         }
     }
 
     /// Use a connection from now on, of which `early` was read before.
-    pub fn connect(&mut self, socket: Socket, token: Token, early: Bytes) {
+    pub fn connect(&mut self, socket: Socket, token: Token, early: Bytes, reply: Option<Bytes>) {
         let _ = socket.set_tcp_nodelay(true); // a Unix socket has no such delay
         self.plug = Plug::Connected(socket, token);
         self.early = early;
+        self.reply = reply;
         self.is_readable = true;
         self.is_writable = true;
     }
@@ -87,6 +91,7 @@ impl Port {
         self.is_readable
             && !self.waits
             && !self.has_finished
+            && self.room_to_keep() > 0
             && matches!(self.plug, Plug::Connected(..))
     }
 
@@ -100,9 +105,35 @@ impl Port {
         self.has_finished && self.is_shut
     }
 
-    /// Note that the channel was accepted: the connection stays here.
-    pub fn accepted(&mut self) {
+    /// Note that the channel was accepted: the connection stays here, and is told.
+    pub fn accepted(&mut self) -> io::Result<()> {
         self.kept = None;
+        self.answer()
+    }
+
+    /// Tell the connection that its channel is accepted, if it was.
+    pub fn answer(&mut self) -> io::Result<()> {
+        if self.kept.is_none()
+            && let Plug::Connected(socket, _) = &self.plug
+            && let Some(reply) = self.reply.take()
+            && put(socket, &reply, &mut self.is_writable)? < reply.len()
+        {
+            return Err(io::ErrorKind::WouldBlock.into()); // it reads nothing
+        }
+        Ok(())
+    }
+
+    /// Say whether the connection waits to be told what comes of its channel.
+    pub fn is_unanswered(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    /// Return how much may be read: who is to be answered loses nothing of what was read.
+    fn room_to_keep(&self) -> usize {
+        match &self.kept {
+            Some(kept) if self.is_unanswered() => MOST_KEPT.saturating_sub(kept.len()),
+            _ => usize::MAX,
+        }
     }
 
     /// Return the connection and what was read of it, if nothing has come of it yet; only then it
@@ -123,6 +154,7 @@ impl Port {
 
     /// Read at most `most` bytes; None: there are none now. Empty: the end.
     pub fn read(&mut self, most: usize, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
+        let most = most.min(self.room_to_keep());
         let found = if self.early.is_empty() {
             self.receive(most, buffers)?
         } else {
@@ -164,6 +196,7 @@ impl Port {
     pub fn write(&mut self, content: &[u8]) -> io::Result<usize> {
         let mut left = 0;
         if self.unwritten.is_empty()
+            && !self.is_unanswered()
             && let Plug::Connected(socket, _) = &self.plug
         {
             left = put(socket, content, &mut self.is_writable)?;
@@ -184,6 +217,9 @@ impl Port {
         let Plug::Connected(socket, _) = &self.plug else {
             return Ok(0);
         };
+        if self.is_unanswered() {
+            return Ok(0);
+        }
         let mut left = 0;
         while let Some(first) = self.unwritten.front()
             && self.is_writable

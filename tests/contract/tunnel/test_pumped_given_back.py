@@ -172,7 +172,7 @@ async def test_a_tunnel_that_ends_gives_back_what_it_has_told_nobody_of() -> Non
         await eventually(lambda: read(end), lambda count: count == 10)
         end.driver.close("session_closed", "Enough.")
         found = await eventually(lambda: given(end), bool)
-        assert found == [(untold, b"untold", "session_closed")]
+        assert found == [(untold, b"untold", "open_unsent")]
         assert end.connections[0].recv(10) == b""
         assert end.endings == [(told, "session_closed")]
         assert end.over_reason == "session_closed"
@@ -187,7 +187,7 @@ async def test_a_connection_that_was_on_its_way_when_its_channel_ended_is_given_
         ours, theirs = socket.socketpair()
         end.driver.connect(channel, theirs, b"early")
         found = await eventually(lambda: given(end), bool)
-        assert found == [(channel, b"early", "session_closed")]
+        assert found == [(channel, b"early", "open_unsent")]
         assert end.endings == []
         ours.close()
 
@@ -210,7 +210,7 @@ async def test_a_connection_that_was_given_up_is_not_given_back(ends_first: bool
         end.driver.connect(channel, theirs, b"early")
         end.driver.refuse(channel, "client_refused", "Nobody asks for it any more.")
         found = await eventually(lambda: endings(end), bool)
-        assert found == [(channel, "session_closed" if ends_first else "client_refused")]
+        assert found == [(channel, "open_unsent" if ends_first else "client_refused")]
         assert end.given == []
         assert ours.recv(1) == b""
         ours.close()

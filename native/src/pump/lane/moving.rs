@@ -31,7 +31,7 @@ impl Lane {
                 let mut port = Port::new(false, true);
                 match around.watch(&socket, self.id, Role::Port(channel)) {
                     Ok(token) => {
-                        port.connect(socket, token, Bytes::new());
+                        port.connect(socket, token, Bytes::new(), None);
                         queue(channel, &mut port, &mut self.readable);
                     }
                     Err(_) => self.tunnel.reset(

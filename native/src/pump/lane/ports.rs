@@ -16,6 +16,8 @@ use crate::pump::{Role, Surroundings};
 
 /// The reason for which a gateway that is about to stop refuses a channel.
 const DRAINING: &str = "gateway_draining";
+/// The reason of a channel whose tunnel ended before the gateway has heard of it.
+const UNSENT: &str = "open_unsent";
 /// The ends of so many channels are kept for connections that may be on their way to them.
 const MOST_UNLED: usize = 1024;
 
@@ -46,30 +48,32 @@ impl Lane {
     }
 
     /// Lead a channel to a connection that is there, which accepts it at a gateway; `early` was
-    /// read of it.
+    /// read of it. One with a `reply` is told that when its channel is accepted, and else given
+    /// back.
     pub fn connect(
         &mut self,
         channel: u32,
         socket: Socket,
         early: Bytes,
+        reply: Option<Bytes>,
         around: &mut Surroundings,
     ) {
         if !self.ports.contains_key(&channel) {
-            return self.too_late(channel, socket, &early);
+            return self.too_late(channel, socket, &early, reply.is_some());
         }
         match around.watch(&socket, self.id, Role::Port(channel)) {
-            Ok(token) => self.connected(channel, socket, token, early, around),
+            Ok(token) => self.connected(channel, socket, token, early, reply, around),
             Err(_) => self.break_off(channel, around),
         }
     }
 
     /// Say what comes of a connection whose channel ended while it was on its way here.
-    fn too_late(&mut self, channel: u32, socket: Socket, early: &[u8]) {
+    fn too_late(&mut self, channel: u32, socket: Socket, early: &[u8], is_unanswered: bool) {
         let Some(ending) = self.unled.remove(&channel) else {
             return; // a gateway's: who wanted it has given it up
         };
         let (reason, message) = (ending.reason, ending.message);
-        self.happenings.push(if ending.gives_back {
+        self.happenings.push(if ending.gives_back || is_unanswered {
             Happening::GivenBack(channel, socket, early.to_vec(), reason, message)
         } else {
             let _ = socket.set_linger(Some(Duration::ZERO));
@@ -102,7 +106,7 @@ impl Lane {
         });
         match begun {
             Ok((socket, token, true)) => {
-                self.connected(channel, socket, token, Bytes::new(), around);
+                self.connected(channel, socket, token, Bytes::new(), None, around);
             }
             Ok((socket, token, false)) => port.plug = Plug::Connecting(socket, token),
             Err(error) => self.dial_failed(channel, &error),
@@ -125,9 +129,15 @@ impl Lane {
             }
             Event::Accepted(channel) => {
                 if let Some(port) = self.ports.get_mut(&channel) {
-                    port.accepted();
                     if port.is_told {
                         self.happenings.push(Happening::Accepted(channel));
+                    }
+                    match port.accepted() {
+                        Ok(()) => {
+                            queue(channel, port, &mut self.readable);
+                            self.drain(channel, around);
+                        }
+                        Err(_) => self.break_off(channel, around),
                     }
                 }
             }
@@ -183,7 +193,7 @@ impl Lane {
             return;
         };
         match socket.take_error() {
-            Ok(None) => self.connected(channel, socket, token, Bytes::new(), around),
+            Ok(None) => self.connected(channel, socket, token, Bytes::new(), None, around),
             Ok(Some(error)) | Err(error) => {
                 around.forget(&socket, token);
                 self.dial_failed(channel, &error);
@@ -226,10 +236,14 @@ impl Lane {
         socket: Socket,
         token: Token,
         early: Bytes,
+        reply: Option<Bytes>,
         around: &mut Surroundings,
     ) {
         if let Some(port) = self.ports.get_mut(&channel) {
-            port.connect(socket, token, early);
+            port.connect(socket, token, early, reply);
+            if port.answer().is_err() {
+                return self.break_off(channel, around);
+            }
             queue(channel, port, &mut self.readable);
             self.tunnel.accept(channel);
             self.drain(channel, around);
@@ -269,7 +283,9 @@ impl Lane {
             self.happenings.push(ended);
             return;
         }
-        if gives_back && let Some((socket, kept)) = port.give_back() {
+        if (gives_back || port.is_unanswered())
+            && let Some((socket, kept)) = port.give_back()
+        {
             let ended = Happening::GivenBack(channel, socket, kept, reason, message);
             self.happenings.push(ended);
             return;
@@ -303,8 +319,9 @@ impl Lane {
     pub(super) fn over(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
         let channels: Vec<u32> = self.ports.keys().copied().collect();
         for channel in channels {
-            let gives_back = self.tunnel.never_left(channel);
-            self.end(channel, Ending::new(reason, message, gives_back), around);
+            let is_unsent = self.tunnel.never_left(channel);
+            let reason = if is_unsent { UNSENT } else { reason };
+            self.end(channel, Ending::new(reason, message, is_unsent), around);
         }
         for (_, listener) in std::mem::take(&mut self.listeners) {
             around.forget(&listener.socket, listener.token);
