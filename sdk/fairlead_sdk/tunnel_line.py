@@ -18,8 +18,10 @@ from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.session_errors import OpenTimeout, SessionEnded, is_gone, may_pass
 from fairlead_sdk.session_records import TUNNEL, SessionClosed, SessionTunnel, Subscribed
 from fairlead_sdk.session_talk import Sleep
+from fairlead_sdk.tunnel_drivers import MakeDriver, drivers_of
 from fairlead_sdk.tunnel_sessions import (
     TunnelApi,
+    TunnelFollower,
     TunnelUnreachable,
     TunnelWaiter,
     ticket_of,
@@ -28,6 +30,7 @@ from fairlead_sdk.tunnel_sessions import (
 from fairlead_tunnel.client_carriers import LEAST_PAUSE, MOST_PAUSE, TunnelEnd
 from fairlead_tunnel.gateway_ways import GatewayWays
 from fairlead_tunnel.hops import Hop
+from fairlead_tunnel.pumps import PumpChoice
 from fairlead_tunnel.tunnel_client import UNREACHABLE, TunnelClient, TunnelGone
 
 ATTACH_SECONDS: Final = 5.0
@@ -54,6 +57,7 @@ class TunnelLine:
         api: TunnelApi,
         launch_id: str,
         ways: GatewayWays,
+        make_driver: MakeDriver,
         say: Callable[[str], None],
         renewed: Callable[[str], None],
         uniform: Callable[[float, float], float],
@@ -62,6 +66,7 @@ class TunnelLine:
         self._api = api
         self._launch_id = launch_id
         self._ways = ways
+        self._make_driver = make_driver
         self._say = say
         self._renewed = renewed
         self._uniform = uniform
@@ -71,6 +76,7 @@ class TunnelLine:
         self._left_at = -math.inf
         self._left: dict[asyncio.Task[None], TunnelClient] = {}
         self._waiting: dict[TunnelWaiter, None] = {}
+        self._followers: dict[TunnelFollower, None] = {}
         self._running: asyncio.Task[None] | None = None
         self.session_id = ""
 
@@ -79,19 +85,30 @@ class TunnelLine:
 
         So what comes while the gateway is away can go on in another tunnel, if this one is gone.
         """
-        client = self._client
-        is_open = client is not None and not client.is_over and client.is_attached
-        if client is not None and is_open and not self._leaving.is_set():
+        client = self._usable()
+        if client is not None:
             waiter.tunnel_ready(client)
         else:
             self._waiting[waiter] = None
+
+    def follow(self, follower: TunnelFollower) -> None:
+        """Give each tunnel to somebody, from the one that there is now on."""
+        self._followers[follower] = None
+        client = self._usable()
+        if client is not None:
+            follower.tunnel_ready(client)
+
+    def forsake(self, follower: TunnelFollower) -> None:
+        """Give it no other tunnels."""
+        self._followers.pop(follower, None)
 
     def turn_from(self, client: TunnelClient) -> None:
         """Open no more channels in a tunnel whose gateway is about to stop: what is open in it goes
         on, and others go through another one.
         """
-        if client is self._client:
+        if client is self._client and not self._leaving.is_set():
             self._leaving.set()
+            self._let_go()
 
     def leave(self, waiter: TunnelWaiter) -> None:
         """Forget somebody who waits."""
@@ -154,6 +171,7 @@ class TunnelLine:
                 self._leave(client, session_id)
                 await self._hesitate()
             else:
+                self._let_go()
                 closed = await self._told(session_id, is_patient=end.reason not in _CARRIER_ENDS)
                 if closed is not None and not closed.retryable:
                     raise SessionEnded(closed)
@@ -165,6 +183,28 @@ class TunnelLine:
             self._say("another tunnel is there.")
             self._renewed(self.session_id)
             self._serve()
+
+    def _usable(self) -> TunnelClient | None:
+        """Return the tunnel in which channels may be opened, if there is one."""
+        client = self._client
+        if client is None or client.is_over or self._leaving.is_set():
+            return None
+        return client if client.is_attached else None
+
+    def _serve(self) -> None:
+        """Give the tunnel that there is to who waits for it."""
+        client = self._usable()
+        if client is None:
+            return
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            self.want(waiter)
+        for follower in [*self._followers]:
+            follower.tunnel_ready(client)
+
+    def _let_go(self) -> None:
+        for follower in [*self._followers]:
+            follower.tunnel_left()
 
     async def _end_of(self, client: TunnelClient) -> TunnelEnd | None:
         """Keep a tunnel until it is over and say why, or None once it is to be left."""
@@ -236,6 +276,7 @@ class TunnelLine:
         return TunnelClient(
             ticket=ticket_of(tunnel),
             ways=self._ways.to(tunnel.urls),
+            make_driver=self._make_driver,
             uniform=self._uniform,
             sleep=self._sleep,
             changed=self._changed,
@@ -243,13 +284,10 @@ class TunnelLine:
 
     def _changed(self, attached: bool) -> None:
         self._say("the gateway is back." if attached else "the gateway is away; trying again.")
-        self._serve()
-
-    def _serve(self) -> None:
-        """Give whoever waits the tunnel that there is, if there is one."""
-        waiting, self._waiting = self._waiting, {}
-        for waiter in waiting:
-            self.want(waiter)
+        if self._usable() is None:
+            self._let_go()
+        else:
+            self._serve()
 
     async def _told(self, session_id: str, *, is_patient: bool) -> SessionClosed | None:
         """Return why the mesh has closed the session, if it has; patiently, if it does soon."""
@@ -285,27 +323,31 @@ async def open_line(
     renewed: Callable[[str], None] = lambda session_id: None,
     attach_seconds: float = ATTACH_SECONDS,
     via: Sequence[Hop] = (),
+    pump: PumpChoice = PumpChoice.AUTO,
     uniform: Callable[[float, float], float] = random.uniform,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[TunnelLine]:
     """Open a tunnel into a launch, or a sandbox of its own, and keep one to the end of the block.
 
     The gateway is dialled once, and again for `attach_seconds` where that fails: at the URLs that
-    it gives, and by `via`, which leads to it too.
+    it gives, and by `via`, which leads to it too. The tunnels run on the native pump where it is
+    installed, unless `pump` says otherwise.
 
     Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
-    line = TunnelLine(
-        api=api,
-        launch_id=launch_id,
-        ways=GatewayWays(via),
-        say=say,
-        renewed=renewed,
-        uniform=uniform,
-        sleep=sleep,
-    )
-    try:
-        await line.begin(attach_seconds)
-        yield line
-    finally:
-        await line.close()
+    with drivers_of(pump) as make_driver:
+        line = TunnelLine(
+            api=api,
+            launch_id=launch_id,
+            ways=GatewayWays(via),
+            make_driver=make_driver,
+            say=say,
+            renewed=renewed,
+            uniform=uniform,
+            sleep=sleep,
+        )
+        try:
+            await line.begin(attach_seconds)
+            yield line
+        finally:
+            await line.close()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+from fairlead_sdk.doors import Door, Make
 from fairlead_sdk.forwarding import LocalPortUnusable, TargetInvalid
 from fairlead_sdk.local_connection import (
     MOST_CONNECTIONS,
@@ -36,7 +38,7 @@ class TunnelPorts:
         self._line = line
         self._on_refusal = on_refusal
         self._most = most
-        self._servers: list[asyncio.Server] = []
+        self._doors: list[Door] = []
         self._paths: list[Path] = []
 
     async def listen(self, target: Target, *, host: str, port: int) -> int:
@@ -45,7 +47,10 @@ class TunnelPorts:
         Raises LocalPortUnusable and TargetInvalid.
         """
         _check(target)
-        return await self._listen(lambda: self._connection(target), host, port)
+        plugs = await _bound(host, port)
+        for plug in plugs:
+            self._open(plug, target)
+        return int(plugs[0].getsockname()[1])
 
     async def listen_socks(self, *, host: str, port: int, credentials: Credentials | None) -> int:
         """Serve SOCKS5 on a local port (0: a free one); returns the port.
@@ -53,16 +58,20 @@ class TunnelPorts:
         Raises LocalPortUnusable.
         """
 
-        def connection() -> SocksConnection:
+        def make(door: Door, early: bytes) -> SocksConnection:
             return SocksConnection(
                 line=self._line,
                 traffic=self.traffic,
                 on_refusal=self._on_refusal,
+                adopt=door.adopt,
                 credentials=credentials,
                 most=self._most,
             )
 
-        return await self._listen(connection, host, port)
+        plugs = await _bound(host, port)
+        for plug in plugs:
+            self._add(plug, "", make)
+        return int(plugs[0].getsockname()[1])
 
     async def listen_at(self, target: Target, path: Path) -> None:
         """Lead a socket in the file system, this user's alone, to a target.
@@ -72,40 +81,59 @@ class TunnelPorts:
         _check(target)
         plug = listening_at(path)
         self._paths.append(path)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: self._connection(target), sock=plug)
-        self._servers.append(server)
+        self._open(plug, target)
 
     async def close(self) -> None:
         """Take no new connections, and give open ones a second."""
-        for server in self._servers:
-            server.close()
+        for door in self._doors:
+            door.close()
         for path in self._paths:
             path.unlink(missing_ok=True)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE_SECONDS):
                 await self.traffic.wait_idle()
 
-    def _connection(self, target: Target) -> LocalConnection:
-        return LocalConnection(
-            line=self._line,
+    def _open(self, plug: socket.socket, target: Target) -> None:
+        def make(door: Door, early: bytes) -> LocalConnection:
+            return LocalConnection(
+                line=self._line,
+                target=target,
+                traffic=self.traffic,
+                on_refusal=self._on_refusal,
+                adopt=door.adopt,
+                most=self._most,
+                early=early,
+            )
+
+        self._add(plug, target.label, make)
+
+    def _add(self, plug: socket.socket, target: str, make: Make) -> None:
+        door = Door(
+            plug=plug,
             target=target,
+            make=make,
+            line=self._line,
             traffic=self.traffic,
             on_refusal=self._on_refusal,
-            most=self._most,
         )
+        self._doors.append(door)
+        door.open()
 
-    async def _listen(
-        self, connection: Callable[[], asyncio.Protocol], host: str, port: int
-    ) -> int:
+
+async def _bound(host: str, port: int) -> list[socket.socket]:
+    """Return sockets that listen, at each address of the host."""
+    made: list[socket.socket] = []
+    try:
         loop = asyncio.get_running_loop()
-        try:
-            server = await loop.create_server(connection, host, port, backlog=_QUEUED)
-        except OSError as error:
-            cause = error.strerror or "it cannot be bound"
-            raise LocalPortUnusable(host, port, cause) from error
-        self._servers.append(server)
-        return int(server.sockets[0].getsockname()[1])
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            made.append(socket.create_server(address, family=family, backlog=_QUEUED))
+    except OSError as error:
+        for each in made:
+            each.close()
+        cause = error.strerror or "it cannot be bound"
+        raise LocalPortUnusable(host, port, cause) from error
+    return made
 
 
 def _check(target: Target) -> None:

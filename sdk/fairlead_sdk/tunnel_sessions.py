@@ -57,6 +57,18 @@ class TunnelWaiter(Protocol):
         ...
 
 
+class TunnelFollower(Protocol):
+    """Who leads connections into each tunnel of a line; none of these may raise."""
+
+    def tunnel_ready(self, client: TunnelClient) -> None:
+        """Open channels in it from now on; it may be told again."""
+        ...
+
+    def tunnel_left(self) -> None:
+        """Open none any more; what is open goes on. It may be told again."""
+        ...
+
+
 def tunnel_of(opened: OpenedSession) -> SessionTunnel:
     """Return what a session of mode tunnel was opened with; raises Internal where there is none."""
     if opened.tunnel is None:

@@ -106,10 +106,10 @@ class ClientCarriers:
             changed(True)
 
     async def close(self, seconds: float) -> None:
-        """End the carrier after what was sent, and wait for so long until it has ended."""
+        """End the carrier after what was sent; wait so long until it and the tunnel end."""
         if self._carrier is not None:
             self._carrier.stream.close()
-            await asyncio.wait((self._carrier.gone,), timeout=seconds)
+            await asyncio.wait((self._carrier.gone, self._over), timeout=seconds)
 
     async def _move_or_lose(self, carrier: AttachedCarrier) -> bool:
         """Wait until a carrier is lost, which returns True, the tunnel is over, or a better carrier

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from fairlead_tunnel.carriers import TunnelTicket
-from fairlead_tunnel.channel_port import ChannelPort
 from fairlead_tunnel.client_carriers import ClientCarriers, TunnelEnd
 from fairlead_tunnel.handshake import AttachRefused
-from fairlead_tunnel.tunnel import Side, Tunnel
+from fairlead_tunnel.pumped_driver import PumpedDriver, PumpedUser
+from fairlead_tunnel.tunnel import Side, Tunnel, TunnelFull
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.ways import Way, WaysFailed
 
@@ -21,16 +22,49 @@ _GOODBYE_SECONDS: Final = 1.0
 UNREACHABLE: Final = "gateway_unreachable"
 
 
-class ChannelUser(Protocol):
-    """Whose channel it is; neither may raise."""
+class ConnectionUser(Protocol):
+    """Whose connections a channel leads; none of these may raise."""
+
+    def ended(self, reason: str, message: str) -> None:
+        """Note that a channel has ended; the reason is empty when both directions finished.
+
+        When the tunnel is over too, `is_over` says so a turn of the loop later.
+        """
+        ...
+
+    def given_back(
+        self, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Take the connection of a channel that has ended with nothing done.
+
+        `early` was read of it. Only a pump gives connections back.
+        """
+        ...
+
+
+class ChannelUser(ConnectionUser, Protocol):
+    """Whose channel it is; none of these may raise."""
 
     def accepted(self) -> None:
         """Note that the target is connected."""
         ...
 
-    def ended(self, reason: str, message: str) -> None:
-        """Note that it has ended; the reason is empty when both directions finished."""
+
+class ListenerUser(ConnectionUser, Protocol):
+    """Whose socket a pump accepts connections of; none of these may raise."""
+
+    def has_accepted(self, connection: socket.socket) -> bool:
+        """Say whether a connection was made to it."""
         ...
+
+
+ClientDriver: TypeAlias = TunnelDriver | PumpedDriver
+"""What runs a client's tunnel."""
+
+
+def on_event_loop(user: PumpedUser) -> TunnelDriver:
+    """Make a driver that runs a client's tunnel on the event loop."""
+    return TunnelDriver(tunnel=Tunnel(side=Side.CLIENT), user=user)
 
 
 class TunnelGone(RuntimeError):
@@ -42,7 +76,7 @@ class TunnelGone(RuntimeError):
 
 
 class TunnelClient:
-    """One tunnel over `ways` to its gateway.
+    """One tunnel, run by what `make_driver` makes, over `ways` to its gateway.
 
     `uniform` gives a random number between two, as `random.uniform`. `changed` is told whenever a
     carrier is lost (False) or attached again (True).
@@ -54,15 +88,17 @@ class TunnelClient:
         ticket: TunnelTicket,
         ways: Sequence[Way],
         uniform: Callable[[float, float], float],
+        make_driver: Callable[[PumpedUser], ClientDriver] = on_event_loop,
         changed: Callable[[bool], None] = lambda attached: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         held_seconds: float = HELD_SECONDS,
     ) -> None:
         self._changed = changed
         self._held_seconds = held_seconds
-        self._tunnel = Tunnel(side=Side.CLIENT)
-        self._driver = TunnelDriver(tunnel=self._tunnel, user=self)
+        self._driver = make_driver(self)
         self._users: dict[int, ChannelUser] = {}
+        self._listeners: list[ListenerUser] = []
+        self._is_ended = False
         self._over: asyncio.Future[TunnelEnd] = asyncio.get_running_loop().create_future()
         self._carriers = ClientCarriers(
             ticket=ticket,
@@ -76,7 +112,7 @@ class TunnelClient:
     @property
     def is_over(self) -> bool:
         """Say whether no channel can be opened any more."""
-        return self._tunnel.over is not None
+        return self._is_ended or self._driver.is_over
 
     @property
     def is_attached(self) -> bool:
@@ -84,7 +120,7 @@ class TunnelClient:
         return self._carriers.is_attached
 
     @property
-    def driver(self) -> TunnelDriver:
+    def driver(self) -> ClientDriver:
         """What connections of its channels are led by."""
         return self._driver
 
@@ -131,16 +167,20 @@ class TunnelClient:
 
         Raises TunnelGone once it is over, and TunnelFull.
         """
-        over = self._tunnel.over
-        if over is not None:
-            raise TunnelGone(TunnelEnd(over.reason, over.message))
-        channel = self._driver.open(target, hold_seconds=hold_seconds)
+        if self.is_over:
+            raise TunnelGone(self._end_so_far())
+        try:
+            channel = self._driver.open(target, hold_seconds=hold_seconds)
+        except TunnelFull:
+            if self._driver.channels:
+                raise
+            raise TunnelGone(self._end_so_far()) from None  # the pump is about to tell
         self._users[channel] = user
         return channel
 
-    def lead(self, channel: int, port: ChannelPort) -> bool:
-        """Lead what the gateway sends to a connection; False when the channel has ended."""
-        return self._driver.connect(channel, port)
+    def add_listener(self, user: ListenerUser) -> None:
+        """Tell somebody of the channels of connections that the driver has accepted itself."""
+        self._listeners.append(user)
 
     # What the driver tells
 
@@ -153,11 +193,29 @@ class TunnelClient:
         if user is not None:
             user.accepted()
 
+    def dial_failed(self, channel: int, error: int) -> None:
+        """Never comes: clients dial nothing."""
+
     def ended(self, channel: int, reason: str, message: str) -> None:
-        """Tell whose channel it was."""
-        user = self._users.pop(channel, None)
+        """Tell whose channel it was, or who listens where nobody has opened it."""
+        user: ConnectionUser | None = self._users.pop(channel, None) or next(
+            iter(self._listeners), None
+        )
         if user is not None:
             user.ended(reason, message)
+
+    def given_back(
+        self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Give it to whose channel it was, or to whose socket it was made to."""
+        user: ConnectionUser | None = self._users.pop(channel, None)
+        if user is None:
+            listeners = self._listeners
+            user = next((each for each in listeners if each.has_accepted(connection)), None)
+        if user is not None:
+            user.given_back(connection, early, reason, message)
+        else:
+            connection.close()
 
     def over(self, reason: str, message: str) -> None:
         """Note it; the channels have ended before."""
@@ -165,5 +223,11 @@ class TunnelClient:
             self._over.set_result(TunnelEnd(reason, message))
 
     def _end(self, reason: str, message: str) -> None:
-        if self._tunnel.over is None:
+        if not self._driver.is_over:
+            self._is_ended = True
             self._driver.close(reason, message)
+
+    def _end_so_far(self) -> TunnelEnd:
+        if self._over.done():
+            return self._over.result()
+        return TunnelEnd("tunnel_over", "The tunnel is over.")

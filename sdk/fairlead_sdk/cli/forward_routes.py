@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Protocol
@@ -90,12 +91,19 @@ async def _tunnel(
     from fairlead_sdk.errors import FairleadError
 
     try:
+        from fairlead_sdk.tunnel_drivers import pump_choice
         from fairlead_sdk.tunnel_line import open_line
         from fairlead_sdk.tunnel_sessions import TunnelUnreachable
     except ImportError:
         return None  # WebRTC tells what is missing
     line = open_line(
-        client.sessions, target, say=terminal.say, renewed=renewed, attach_seconds=0.0, via=via
+        client.sessions,
+        target,
+        say=terminal.say,
+        renewed=renewed,
+        attach_seconds=0.0,
+        via=via,
+        pump=pump_choice(os.environ),
     )
     try:
         return await stack.enter_async_context(line)

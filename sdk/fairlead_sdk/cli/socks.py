@@ -58,6 +58,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
         from fairlead_sdk.session_errors import WebrtcMissing
 
         try:
+            from fairlead_sdk.tunnel_drivers import pump_choice
             from fairlead_sdk.tunnel_line import open_line
             from fairlead_sdk.tunnel_ports import open_ports
         except ImportError as error:
@@ -67,6 +68,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
             terminal.warn(f"a connection was refused: {message or reason}")
 
         hops = read_hops(choices.via)
+        pump = pump_choice(os.environ)
         credentials = credentials_of(choices.credentials_file, os.environ)
         if credentials is None and not _is_loopback(choices.host):
             terminal.warn("whoever reaches this machine can use the proxy: no password is asked.")
@@ -80,6 +82,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
                         say=terminal.say,
                         renewed=listing.renew,
                         via=hops,
+                        pump=pump,
                     )
                 )
                 ports = await stack.enter_async_context(open_ports(line, refused))

@@ -5,6 +5,7 @@ lead into it: everything but the front door is real, on loopback.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
@@ -23,6 +24,7 @@ from fairlead_sdk.session_records import (
     SessionTunnel,
     Subscribed,
 )
+from fairlead_sdk.tunnel_drivers import pump_choice
 from fairlead_sdk.tunnel_line import TunnelLine, open_line
 from fairlead_sdk.tunnel_ports import TunnelPorts
 from fairlead_tunnel.carriers import GatewayCarrier, TunnelDesk
@@ -252,6 +254,7 @@ async def world(
 ) -> AsyncIterator[World]:
     """A gateway with one tunnel, and ports to listen with; all ends with the block.
 
+    The client's tunnels run on what FAIRLEAD_TUNNEL_PUMP says.
     A gateway that is given has been started.
     """
     if gateway is None:
@@ -262,7 +265,10 @@ async def world(
     refusals: list[str] = []
     servers: list[asyncio.Server] = []
     try:
-        async with open_line(mesh, "lch_a", say=said.append, uniform=uniform, via=via) as line:
+        pump = pump_choice(os.environ)
+        async with open_line(
+            mesh, "lch_a", say=said.append, uniform=uniform, via=via, pump=pump
+        ) as line:
             ports = TunnelPorts(
                 line=line, on_refusal=lambda reason, message: refusals.append(reason), most=most
             )

@@ -17,7 +17,7 @@ from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listeni
 from tests.contract.tunnel.test_socks import DONE, request
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
 
 
@@ -79,7 +79,10 @@ async def test_a_connection_that_has_ended_its_direction_is_taken_along() -> Non
             writer.close()
 
 
-async def test_a_connection_that_has_sent_more_than_is_kept_is_refused() -> None:
+async def test_a_connection_that_has_sent_more_than_is_kept_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")  # a pump reads no more than it keeps
     content = secrets.token_bytes(200_000)
     async with asyncio.timeout(SECONDS), world() as it:
         proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
@@ -97,6 +100,29 @@ async def test_a_connection_that_has_sent_more_than_is_kept_is_refused() -> None
         assert await reader.read() == b"\x05\x00" + encode_reply(Reply.GENERAL_FAILURE)
         writer.close()
         assert it.refusals == ["gateway_draining"]
+
+
+async def test_a_client_of_socks_that_has_sent_much_is_taken_along_by_a_pump(runs_on: str) -> None:
+    if runs_on == "python":
+        return  # refused, as above
+    async with asyncio.timeout(SECONDS), world() as it:
+        port = await it.serve(echo)
+        proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
+        it.exit.dials.clear()
+        refuse = it.exit.driver.refuse
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+        writer.write(request("exit.test", port) + CONTENT)
+
+        async def early() -> int:
+            streams = it.exit.driver._streams.values()
+            return sum(len(piece) for stream in streams for piece in stream.early)
+
+        await eventually(early, (64 * 1024).__eq__)
+        async with draining(it):
+            refuse(1, "gateway_draining", "The gateway takes nothing new.")
+            assert await reader.readexactly(12) == b"\x05\x00" + DONE
+            assert await echoed_by(reader, writer, b"") == CONTENT
+        assert it.refusals == []
 
 
 async def test_gateways_that_drain_one_after_the_other_are_left_one_after_the_other() -> None:

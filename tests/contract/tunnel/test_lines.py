@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fairlead_sdk.local_connection import LocalConnection
 from fairlead_sdk.local_sockets import LocalPathUnusable
 from fairlead_sdk.session_errors import SessionEnded
 from fairlead_sdk.session_records import SessionClosed
+from fairlead_sdk.tunnel_drivers import pump_choice
 from fairlead_sdk.tunnel_line import open_line
 from fairlead_sdk.tunnel_sessions import TunnelUnreachable
 from fairlead_tunnel.frames import Open, Segment, decode
@@ -21,7 +23,7 @@ from fairlead_tunnel.targets import Target
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, echo, world
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
 CONTENT = secrets.token_bytes(4 * 1024 * 1024)
 
@@ -229,7 +231,7 @@ async def test_what_the_mesh_refuses_another_tunnel_with_ends_it() -> None:
 
 async def test_the_gateway_and_the_mesh_are_told_of_the_end() -> None:
     async with asyncio.timeout(SECONDS), world() as it:
-        async with open_line(it.mesh, "lch_a"):
+        async with open_line(it.mesh, "lch_a", pump=pump_choice(os.environ)):
             gone = it.exit
 
         async def reason() -> str:
@@ -252,15 +254,20 @@ async def test_a_gateway_that_cannot_be_reached_is_told_as_such() -> None:
     assert list(mesh.closed) == ["ses_0"]
 
 
+def _least(least: float, most: float) -> float:
+    return least
+
+
 async def test_a_mesh_that_is_about_to_be_there_is_asked_again() -> None:
     async with asyncio.timeout(SECONDS), world() as it:
         away = Unavailable("There is no gateway.", reason="gateway_unavailable")
         it.mesh.refusals = [away, away]
-        async with open_line(it.mesh, "lch_a", uniform=lambda least, most: least) as line:
+        pump = pump_choice(os.environ)
+        async with open_line(it.mesh, "lch_a", pump=pump, uniform=_least) as line:
             assert line.session_id == "ses_1"
         it.mesh.refusals = [away, away, away]
         with pytest.raises(Unavailable):
-            async with open_line(it.mesh, "lch_a", uniform=lambda least, most: least):
+            async with open_line(it.mesh, "lch_a", pump=pump, uniform=_least):
                 raise AssertionError
 
 
@@ -283,7 +290,8 @@ async def test_each_refusal_is_told_and_resets_the_connection() -> None:
         assert it.refusals == ["target_denied"]
 
 
-async def test_only_so_many_connections_are_taken() -> None:
+async def test_only_so_many_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")  # a pump's are bounded by its tunnel
     async with asyncio.timeout(SECONDS), world(most=2) as it:
         port = await listening(it)
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]

@@ -130,7 +130,9 @@ async def test_a_transfer_moves_between_polls_tcp_and_websockets_without_losing_
 
 
 @pytest.mark.parametrize("fate", [Fate.ANSWER_LOST, Fate.REQUEST_LOST, Fate.ANSWER_CUT])
-async def test_polls_that_are_left_for_tcp_lose_no_byte_of_what_is_under_way(fate: Fate) -> None:
+async def test_polls_that_are_left_for_tcp_lose_no_byte_of_what_is_under_way(
+    any_world: MakeWorld, fate: Fate
+) -> None:
     lost: list[int] = []
 
     def choose(number: int, body: bytes) -> Fate:
@@ -142,7 +144,7 @@ async def test_polls_that_are_left_for_tcp_lose_no_byte_of_what_is_under_way(fat
     is_left = False
     async with (
         asyncio.timeout(SECONDS),
-        world() as it,
+        any_world() as it,
         http_door(it) as url,
         buffering_hop(url, choose) as hop,
         polling(it, Endpoint(hop.url)) as carrier,

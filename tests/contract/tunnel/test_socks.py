@@ -22,7 +22,7 @@ from tests.contract.tunnel.line_world import World, echo, world
 from tests.eventually import eventually
 from tests.openssh import OpenSshServer, openssh_server, sshd_program
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
 CONTENT = secrets.token_bytes(8 * 1024 * 1024)
 CREDENTIALS = Credentials(b"ada", b"enigma")

@@ -15,7 +15,7 @@ from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listeni
 from tests.contract.tunnel.test_socks import DONE, request
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
 
 
@@ -67,6 +67,8 @@ async def test_a_client_of_socks_that_comes_meanwhile_is_answered_then() -> None
 async def test_an_open_that_no_carrier_took_is_made_in_the_next_tunnel(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # What a pump has not sent is given back: test_pumped_given_back.
+    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")
     content = secrets.token_bytes(size)
     async with asyncio.timeout(SECONDS), world() as it:
         port = await listening(it)
@@ -115,6 +117,7 @@ async def test_a_later_hello_tells_of_no_channel_that_nobody_has_heard_of(
         hellos.append(greet(driver, number, most))
         return hellos[-1]
 
+    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")
     monkeypatch.setattr(TunnelDriver, "hello_batch", hello_batch)
     async with asyncio.timeout(SECONDS), world() as it:
         port = await listening(it)

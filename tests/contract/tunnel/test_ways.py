@@ -264,8 +264,12 @@ async def test_what_was_learnt_of_a_hop_holds_for_the_next_tunnel() -> None:
             await eventually(is_known)
             requests = bad.requests
             it.exit.driver.close("expired", "It was idle.")
+
+            async def is_another() -> bool:
+                return len(it.mesh.opened) == 2
+
+            await eventually(is_another)
             assert await echoed(port, CONTENT) == CONTENT
-            assert len(it.mesh.opened) == 2
             assert bad.requests == requests
 
 

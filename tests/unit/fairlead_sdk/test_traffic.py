@@ -24,8 +24,7 @@ async def test_totals_and_rates_are_shown_every_second() -> None:
             raise asyncio.CancelledError
         screen.now += seconds
         traffic.begin()
-        traffic.sent += 2048
-        traffic.received += 3 * 1024 * 1024
+        traffic.note(sent=2048, received=3 * 1024 * 1024)
 
     terminal = Terminal(is_json=False, output=screen)
     with pytest.raises(asyncio.CancelledError):

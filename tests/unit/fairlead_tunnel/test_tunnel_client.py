@@ -5,6 +5,7 @@ it gives up.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,6 +109,11 @@ class User:
     def ended(self, reason: str, message: str) -> None:
         """Keep it."""
         self.endings.append(reason)
+
+    def given_back(
+        self, connection: socket.socket, early: bytes, reason: str, message: str
+    ) -> None:
+        """Never comes here."""
 
 
 @dataclass
