@@ -88,6 +88,8 @@ class Door:
     def tunnel_ready(self, client: TunnelClient) -> None:
         """Let the tunnel's pump accept, if it has one."""
         driver = client.driver
+        if self._pumped is not None and self._pumped.client is not client:
+            self.tunnel_left()
         if self._pumped is None and isinstance(driver, PumpedDriver):
             self._stop()
             self._traffic.include(driver)
@@ -147,7 +149,7 @@ class PumpedDoor:
         on_refusal: OnRefusal,
     ) -> None:
         self._door = door
-        self._client = client
+        self.client = client
         self.stop = stop
         self._left = left
         self._on_refusal = on_refusal
@@ -159,7 +161,7 @@ class PumpedDoor:
     def ended(self, reason: str, message: str) -> None:
         """Tell why, once it is known whether the tunnel is over, too."""
         loop = asyncio.get_running_loop()
-        loop.call_soon(tell_refusal, self._client, self._on_refusal, reason, message)
+        loop.call_soon(tell_refusal, self.client, self._on_refusal, reason, message)
 
     def given_back(
         self, connection: socket.socket, early: bytes, reason: str, message: str

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -36,12 +36,15 @@ from fairlead_tunnel.tunnel_client import UNREACHABLE, TunnelClient, TunnelGone
 ATTACH_SECONDS: Final = 5.0
 """For the first carrier of a tunnel."""
 CALL_SECONDS: Final = 10.0
+AWAY_SECONDS: Final = 1.0
+"""A gateway that is away for longer is left by who waits for it."""
 TOLD_SECONDS: Final = 2.0
 """For the mesh to say why a session is over."""
 _CARRIER_ENDS: Final = frozenset({"tunnel_unknown", "ticket_invalid", UNREACHABLE})
 _NO_TUNNELS: Final = "mode_unsupported"
 _MOST_SESSIONS: Final = 3
 _AGAIN_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
 
 
 class TunnelLine:
@@ -60,6 +63,7 @@ class TunnelLine:
         make_driver: MakeDriver,
         say: Callable[[str], None],
         renewed: Callable[[str], None],
+        away_seconds: float,
         uniform: Callable[[float, float], float],
         sleep: Sleep,
     ) -> None:
@@ -69,10 +73,13 @@ class TunnelLine:
         self._make_driver = make_driver
         self._say = say
         self._renewed = renewed
+        self._away_seconds = away_seconds
         self._uniform = uniform
         self._sleep = sleep
         self._client: TunnelClient | None = None
         self._leaving = asyncio.Event()
+        self._drained: TunnelClient | None = None
+        self._away_at = math.inf
         self._left_at = -math.inf
         self._left: dict[asyncio.Task[None], TunnelClient] = {}
         self._waiting: dict[TunnelWaiter, None] = {}
@@ -90,6 +97,7 @@ class TunnelLine:
             waiter.tunnel_ready(client)
         else:
             self._waiting[waiter] = None
+            self._leave_who_is_away()
 
     def follow(self, follower: TunnelFollower) -> None:
         """Give each tunnel to somebody, from the one that there is now on."""
@@ -106,7 +114,8 @@ class TunnelLine:
         """Open no more channels in a tunnel whose gateway is about to stop: what is open in it goes
         on, and others go through another one.
         """
-        if client is self._client and not self._leaving.is_set():
+        if client is self._client and client is not self._drained:
+            self._drained = client
             self._leaving.set()
             self._let_go()
 
@@ -165,10 +174,12 @@ class TunnelLine:
     async def _run(self) -> None:
         while self._client is not None:
             client, session_id = self._client, self.session_id
-            end = await self._end_of(client)
+            keeping = asyncio.ensure_future(client.keep())
+            end = await _kept(keeping, self._leaving.wait())
             if end is None:
-                self._say("the gateway is about to stop; another tunnel is opened.")
-                self._leave(client, session_id)
+                what = "is about to stop" if client is self._drained else "stays away"
+                self._say(f"the gateway {what}; another tunnel is opened.")
+                self._leave(client, session_id, keeping)
                 await self._hesitate()
             else:
                 self._let_go()
@@ -179,6 +190,7 @@ class TunnelLine:
                 self._say(f"{why} {end.message}")
                 await self._close_session(session_id)
             self._client = await self._another()
+            self._away_at = math.inf
             self._leaving.clear()
             self._say("another tunnel is there.")
             self._renewed(self.session_id)
@@ -187,7 +199,7 @@ class TunnelLine:
     def _usable(self) -> TunnelClient | None:
         """Return the tunnel in which channels may be opened, if there is one."""
         client = self._client
-        if client is None or client.is_over or self._leaving.is_set():
+        if client is None or client.is_over or client is self._drained:
             return None
         return client if client.is_attached else None
 
@@ -206,18 +218,6 @@ class TunnelLine:
         for follower in [*self._followers]:
             follower.tunnel_left()
 
-    async def _end_of(self, client: TunnelClient) -> TunnelEnd | None:
-        """Keep a tunnel until it is over and say why, or None once it is to be left."""
-        keeping = asyncio.ensure_future(client.keep())
-        leaving = asyncio.ensure_future(self._leaving.wait())
-        try:
-            await asyncio.wait((keeping, leaving), return_when=asyncio.FIRST_COMPLETED)
-            return keeping.result() if keeping.done() else None
-        finally:
-            for task in (keeping, leaving):
-                task.cancel()
-            await asyncio.wait((keeping, leaving))
-
     async def _hesitate(self) -> None:
         """Wait a little when the tunnel before was left just now: this gateway was meant, too."""
         now = asyncio.get_running_loop().time()
@@ -225,11 +225,19 @@ class TunnelLine:
             await self._sleep(self._uniform(0.0, _AGAIN_SECONDS))
         self._left_at = now
 
-    def _leave(self, client: TunnelClient, session_id: str) -> None:
-        """Keep a tunnel beside the newest one until it is over."""
+    def _leave(
+        self, client: TunnelClient, session_id: str, keeping: asyncio.Future[TunnelEnd]
+    ) -> None:
+        """Keep a tunnel until it is over, or has no channels and there is another one."""
+
+        async def idle() -> None:
+            while client is self._client or client.driver.channels:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_SECONDS)
 
         async def keep() -> None:
-            await client.keep()
+            if await _kept(keeping, idle()) is None:
+                await client.close("normal", "Another tunnel has taken its place.")
+                await keeping
             await self._close_session(session_id)
 
         task = asyncio.ensure_future(keep())
@@ -273,21 +281,35 @@ class TunnelLine:
         return client
 
     def _made(self, tunnel: SessionTunnel) -> TunnelClient:
-        return TunnelClient(
+        def changed(attached: bool) -> None:
+            self._changed(client, attached)
+
+        client = TunnelClient(
             ticket=ticket_of(tunnel),
             ways=self._ways.to(tunnel.urls),
             make_driver=self._make_driver,
             uniform=self._uniform,
             sleep=self._sleep,
-            changed=self._changed,
+            changed=changed,
         )
+        return client
 
-    def _changed(self, attached: bool) -> None:
+    def _changed(self, client: TunnelClient, attached: bool) -> None:
         self._say("the gateway is back." if attached else "the gateway is away; trying again.")
+        if client is not self._client:
+            return
+        loop = asyncio.get_running_loop()
+        self._away_at = math.inf if attached else loop.time() + self._away_seconds
+        loop.call_later(self._away_seconds, self._leave_who_is_away)
         if self._usable() is None:
             self._let_go()
         else:
             self._serve()
+
+    def _leave_who_is_away(self) -> None:
+        """Have another tunnel opened for who waits, beside one whose gateway stays away."""
+        if self._waiting and asyncio.get_running_loop().time() >= self._away_at:
+            self._leaving.set()
 
     async def _told(self, session_id: str, *, is_patient: bool) -> SessionClosed | None:
         """Return why the mesh has closed the session, if it has; patiently, if it does soon."""
@@ -324,14 +346,16 @@ async def open_line(
     attach_seconds: float = ATTACH_SECONDS,
     via: Sequence[Hop] = (),
     pump: PumpChoice = PumpChoice.AUTO,
+    away_seconds: float = AWAY_SECONDS,
     uniform: Callable[[float, float], float] = random.uniform,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[TunnelLine]:
     """Open a tunnel into a launch, or a sandbox of its own, and keep one to the end of the block.
 
     The gateway is dialled once, and again for `attach_seconds` where that fails: at the URLs that
-    it gives, and by `via`, which leads to it too. The tunnels run on the native pump where it is
-    installed, unless `pump` says otherwise.
+    it gives, and by `via`, which leads to it too. When it is away for `away_seconds` whoever waits
+    gets another tunnel, and what is open waits for it on. The tunnels run on the native pump where
+    it is installed, unless `pump` says otherwise.
 
     Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
@@ -343,6 +367,7 @@ async def open_line(
             make_driver=make_driver,
             say=say,
             renewed=renewed,
+            away_seconds=away_seconds,
             uniform=uniform,
             sleep=sleep,
         )
@@ -351,3 +376,23 @@ async def open_line(
             yield line
         finally:
             await line.close()
+
+
+async def _kept(
+    keeping: asyncio.Future[TunnelEnd], until: Coroutine[None, None, object]
+) -> TunnelEnd | None:
+    """Keep a tunnel until it is over and say why, or None once `until` has ended before.
+
+    Cancelled, it is kept no more.
+    """
+    waiting = asyncio.ensure_future(until)
+    try:
+        await asyncio.wait((keeping, waiting), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        keeping.cancel()
+        await asyncio.wait((keeping,))
+        raise
+    finally:
+        waiting.cancel()
+        await asyncio.wait((waiting,))
+    return keeping.result() if keeping.done() else None

@@ -251,6 +251,7 @@ async def world(
     gateway: Gateway | None = None,
     uniform: Callable[[float, float], float] = random.uniform,
     via: Sequence[Hop] = (),
+    away_seconds: float = 60.0,
 ) -> AsyncIterator[World]:
     """A gateway with one tunnel, and ports to listen with; all ends with the block.
 
@@ -267,7 +268,13 @@ async def world(
     try:
         pump = pump_choice(os.environ)
         async with open_line(
-            mesh, "lch_a", say=said.append, uniform=uniform, via=via, pump=pump
+            mesh,
+            "lch_a",
+            say=said.append,
+            uniform=uniform,
+            via=via,
+            pump=pump,
+            away_seconds=away_seconds,
         ) as line:
             ports = TunnelPorts(
                 line=line, on_refusal=lambda reason, message: refusals.append(reason), most=most

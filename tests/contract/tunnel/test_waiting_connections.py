@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
+from fairlead_sdk.errors import Unavailable
 from fairlead_tunnel.frames import Open, decode
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.tunnel_driver import TunnelDriver
-from tests.contract.tunnel.line_world import World, echo, world
+from tests.contract.tunnel.line_world import Gateway, World, echo, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listening, said
 from tests.contract.tunnel.test_socks import DONE, request
 from tests.eventually import eventually
@@ -146,3 +149,64 @@ async def test_who_waits_when_the_line_ends_is_reset() -> None:
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
+
+
+@asynccontextmanager
+async def another(it: World) -> AsyncIterator[Gateway]:
+    """Have the mesh give tunnels to another gateway from now on."""
+    other = Gateway()
+    await other.start()
+    it.mesh.gateway = other
+    try:
+        yield other
+    finally:
+        for each in other.exits:
+            each.driver.close("closed", "The test has ended.")
+        await other.stop()
+
+
+async def test_a_gateway_that_stays_away_is_left_by_who_is_new() -> None:
+    async with asyncio.timeout(SECONDS), world(away_seconds=0.05) as it, another(it) as other:
+        port = await listening(it)
+        held = await asyncio.open_connection("127.0.0.1", port)
+        held[1].write(b"x")
+        assert await held[0].readexactly(1) == b"x"
+        await it.gateway.stop()
+        assert await asyncio.gather(*(echoed(port, CONTENT) for _ in range(4))) == [CONTENT] * 4
+        assert it.mesh.opened == ["ses_0", "ses_1"]
+        assert "the gateway stays away; another tunnel is opened." in it.said
+        assert it.refusals == []
+        await it.gateway.listen()  # what was open went on waiting for it
+        assert await echoed_by(*held, CONTENT) == CONTENT
+        assert [len(each.exits) for each in (it.gateway, other)] == [1, 1]
+        assert list(await eventually(lambda: _closed(it), bool)) == ["ses_0"]
+
+
+async def _closed(it: World) -> dict[str, object]:
+    return {**it.mesh.closed}
+
+
+async def test_nobody_leaves_a_gateway_for_which_nobody_waits() -> None:
+    async with asyncio.timeout(SECONDS), world(away_seconds=0.0) as it, another(it) as other:
+        port = await listening(it)
+        await it.gateway.stop()
+        await said(it, "away")
+        await it.gateway.listen()
+        await said(it, "back")
+        assert await echoed(port) == b"hello"
+        assert it.mesh.opened == ["ses_0"]
+        assert other.exits == []
+
+
+async def test_a_gateway_that_is_back_before_there_is_another_is_used_at_once() -> None:
+    async with asyncio.timeout(SECONDS), world(away_seconds=0.0) as it:
+        port = await listening(it)
+        await it.gateway.stop()
+        await said(it, "away")
+        away = Unavailable("There is no gateway.", reason="gateway_unavailable")
+        it.mesh.refusals = [away] * 1000
+        receiving = asyncio.ensure_future(echoed(port, CONTENT))
+        await said(it, "another tunnel is opened")
+        await it.gateway.listen()
+        assert await receiving == CONTENT
+        assert it.mesh.opened == ["ses_0"]
