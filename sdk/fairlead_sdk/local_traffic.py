@@ -9,9 +9,6 @@ from fairlead_tunnel.frames import Content
 from fairlead_tunnel.pumped_driver import PumpedDriver
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 
-MOST_KEPT: Final = 64 * 1024
-"""So many bytes of a connection are kept until its target is there."""
-
 _LOOK_SECONDS: Final = 0.01
 
 
@@ -71,17 +68,18 @@ class Traffic:
 class Meter:
     """Counts the bytes of a port on their way to the tunnel's driver and back, and keeps the first
     ones until the target is there: a gateway that takes nothing new has passed none of them on.
+
+    The tunnel takes at most 16 MiB of a channel before that, and 128 MiB of all.
     """
 
     def __init__(self, *, driver: TunnelDriver, traffic: Traffic) -> None:
         self._driver = driver
         self._traffic = traffic
         self._kept: list[Content] | None = []
-        self._kept_bytes = 0
         self.has_finished = False
 
     def take_kept(self) -> bytes | None:
-        """Return what was read so far, once; None where that is more than is kept, or passed on."""
+        """Return what was read so far, once; None afterwards."""
         kept, self._kept = self._kept, None
         return None if kept is None else b"".join(kept)
 
@@ -89,7 +87,7 @@ class Meter:
         """Send what was read; say whether more may be read now."""
         self._traffic.note(sent=len(content))
         if self._kept is not None:
-            self._keep(content)
+            self._kept.append(content)
         return self._driver.port_read(channel, content)
 
     def port_finished(self, channel: int) -> None:
@@ -105,10 +103,3 @@ class Meter:
     def port_lost(self, channel: int, error: Exception | None) -> None:
         """Note that the connection is gone."""
         self._driver.port_lost(channel, error)
-
-    def _keep(self, content: Content) -> None:
-        self._kept_bytes += len(content)
-        if self._kept is not None and self._kept_bytes <= MOST_KEPT:
-            self._kept.append(content)
-        else:
-            self._kept = None

@@ -79,6 +79,7 @@ class Channel:
         "has_left",
         "inbound",
         "open_acked",
+        "open_lost",
         "opens",
         "outbound",
         "peer_reset",
@@ -96,6 +97,7 @@ class Channel:
         self.open_acked = not opens
         self.accepted = False
         self.has_left = not opens
+        self.open_lost = False
         self.reset: Ending | None = None
         self.peer_reset = False
         self.queued = False
@@ -126,6 +128,12 @@ class Channel:
     def has_unsent(self) -> bool:
         """Say whether bytes wait that were never sent and that the peer takes."""
         return self.outbound.sent < min(self.outbound.written, self.outbound.limit)
+
+    def is_unheard(self, *, told: bool) -> bool:
+        """Say whether the peer cannot know it: its OPEN never left, or no OPEN was lost and the
+        peer, which has `told` all that came, has got none.
+        """
+        return not self.has_left or (told and not self.open_acked and not self.open_lost)
 
     def say(self, item: Item) -> None:
         """Note that something has to be said."""
@@ -246,6 +254,7 @@ class Channel:
             case Item.RESET if self._reset_acked:
                 pass
             case item:
+                self.open_lost |= item is Item.OPEN
                 self._due.add(item)
 
     def _reset_by_peer(self, ending: Ending) -> list[TunnelEvent]:

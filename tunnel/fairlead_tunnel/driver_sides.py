@@ -9,8 +9,8 @@ from fairlead_tunnel.outbox import Batch
 TICKET_CARRIER: Final = 1
 """The number of the carrier that a ticket attaches; the others count up from there."""
 OPEN_UNSENT: Final = "open_unsent"
-"""Why a channel has ended whose tunnel was over before its OPEN could leave: nobody has heard of
-it, and it may be opened in another tunnel."""
+"""Why a channel has ended whose tunnel was over before its OPEN could leave, or arrive: nobody has
+heard of it, and it may be opened in another tunnel."""
 
 
 class OrderedCarrier(Protocol):

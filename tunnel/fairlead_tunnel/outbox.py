@@ -79,8 +79,8 @@ class Outbox:
         self._arrivals.due = None
 
     def last(self, close: Close) -> Batch:
-        """Return the batch that ends the tunnel."""
-        return self._seal(0, [b"", encode(close)], [])
+        """Return the batch that ends the tunnel, and says what came before: nothing else did."""
+        return self._seal(0, [b"", encode(Ack(self._arrivals.tell())), encode(close)], [])
 
     def take_batch(
         self,

@@ -102,6 +102,7 @@ class Tunnel:
         self._room = SendRoom(window=CHANNEL_WINDOW, shared=TUNNEL_WINDOW)
         self._early = 0
         self._ack_said = 0
+        self._all_said = 0
         self._alive_said = 0
         self._over: TunnelOver | None = None
         self._close_due = False
@@ -201,14 +202,11 @@ class Tunnel:
         self._outbox.ping_due = True
 
     def restate(self) -> None:
-        """Say again with the next batch what has come: who waits for it may not be told otherwise.
-
-        What another carrier tells may come later, or not at all.
-        """
+        """Say again with the next batch what has come: another carrier may never tell it."""
         self._arrivals.owe(0.0)
 
     def close(self, reason: str, message: str) -> None:
-        """End the tunnel; the next batch, the last one, says so. Nothing once it is over."""
+        """End the tunnel; the next batch, the last one, says so, and all that has come. Once."""
         if self._over is None:
             self._end(reason, message)
             self._close_due = True
@@ -284,11 +282,12 @@ class Tunnel:
                 if batch_id == self._ack_said:
                     raise FrameInvalid("a batch acknowledges twice")
                 self._ack_said = batch_id
+                self._all_said = batch_id if len(ranges) < MAX_RANGES else 0
                 self._on_acked(ranges, events)
             case Alive(ranges):
                 self._on_alive(ranges, batch_id, events)
             case Close(reason, message):
-                self._end(reason, message)
+                self._end(reason, message, told=self._all_said == batch_id)
                 events.append(TunnelOver(reason, message))
             case Ping():
                 self._arrivals.owe(now)
@@ -392,8 +391,8 @@ class Tunnel:
             self._forgotten.add(channel.channel_id, channel.channel_id + 1)
             self._room.leave(channel)
 
-    def _end(self, reason: str, message: str) -> None:
-        unsent = frozenset(key for key, each in self._channels.items() if not each.has_left)
+    def _end(self, reason: str, message: str, *, told: bool = False) -> None:
+        unsent = frozenset(k for k, each in self._channels.items() if each.is_unheard(told=told))
         self._over = TunnelOver(reason, message, unsent)
         self._channels.clear()
         self._outbox.clear()

@@ -73,8 +73,8 @@ class TunnelDriver:
 
     @property
     def channels(self) -> int:
-        """How many channels have not ended, or whose ports are not gone yet."""
-        return len(self._streams)
+        """How many channels have not ended at both sides, or whose ports are not gone yet."""
+        return max(len(self._streams), self._tunnel.channels)
 
     # Carriers
 

@@ -69,7 +69,8 @@ class CarriersNamed:
 class TunnelOver:
     """The tunnel ended with all of its channels; no event follows.
 
-    `unsent` are channels whose OPEN was given to no carrier, so that the peer cannot know them.
+    `unsent` are channels of which the peer cannot know: their OPEN was given to no carrier, or the
+    peer's last batch says that it has not come.
     """
 
     reason: str

@@ -14,7 +14,7 @@ import pytest
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_tunnel.handshake import AttachRefused
 from tests.contract.tunnel.talks import SECONDS, SIZE, echo, reset
-from tests.contract.tunnel.tunnel_world import Talk
+from tests.contract.tunnel.tunnel_world import Hop, Talk
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
 
@@ -133,7 +133,7 @@ async def test_who_reads_nothing_stalls_the_sender_and_gets_all_in_the_end(
         for _ in range(3):  # others go on meanwhile
             said = await client.ask(f"tcp:{it.servers.echo}", content[:SIZE])
             assert said == content[:SIZE]
-        assert it.gateway.channels == 1
+        await until(lambda: it.gateway.channels == 1)
         assert await reader.read() == content[1:]
         writer.close()
 
@@ -234,6 +234,26 @@ async def test_a_drain_lets_open_channels_finish_and_takes_nothing_else() -> Non
             closing = asyncio.ensure_future(carrier.gone)
         await closing
         assert signalling.closed("ses_a") == ["peer_closed"]
+
+
+async def test_a_drain_waits_until_the_last_bytes_have_arrived() -> None:
+    content = secrets.token_bytes(SIZE)
+    async with asyncio.timeout(SECONDS), mesh(content) as it, tunnel_client(it) as client:
+        hop = Hop(client.address)
+        server = await asyncio.start_server(hop.talk, "127.0.0.1", 0)
+        client.address = server.sockets[0].getsockname()[:2]
+        client.servers.append(server)
+        await client.attach()
+        hop.to_client.clear()
+        asking = asyncio.ensure_future(client.ask(f"tcp:{it.servers.echo}", b"last words"))
+        await until(lambda: it.gateway.channels == 1)
+        await until(lambda: it.worker.open_connections == 0)
+        draining = asyncio.ensure_future(it.gateway.drain())
+        await it.signalling.until(lambda: it.signalling.heartbeats[-1].draining)
+        assert not draining.done()
+        hop.to_client.set()
+        assert await asking == b"last words"
+        await draining
 
 
 async def test_another_start_of_the_gateway_knows_no_earlier_ticket() -> None:

@@ -311,7 +311,10 @@ def test_the_end_of_a_tunnel_is_told_once() -> None:
     pair.talk()
     pair.gateway.tunnel.close("gateway_draining", "The gateway is about to stop.")
     batch = pair.gateway.batch()
-    assert frames_of(batch) == [Close("gateway_draining", "The gateway is about to stop.")]
+    assert frames_of(batch) == [
+        Ack(((1, 1),)),
+        Close("gateway_draining", "The gateway is about to stop."),
+    ]
     assert pair.gateway.batch() is None
     assert batch is not None
     pair.client.take(batch)
@@ -337,6 +340,36 @@ def test_a_tunnel_that_is_over_names_the_channels_that_nobody_has_heard_of() -> 
     tunnel.close("tunnel_unknown", "The gateway has started anew.")
     assert tunnel.over is not None
     assert tunnel.over.unsent == {held, waiting}
+
+
+def test_the_last_batch_of_a_gateway_says_which_channels_it_has_not_heard_of() -> None:
+    pair = Pair()
+    pair.gateway.accepts = False
+    tunnel = pair.client.tunnel
+    tunnel.open("db:5432")
+    pair.gateway.take(b"".join(pair.client.batches()))
+    crossing = tunnel.open("db:5432")
+    assert pair.client.batch(carrier=1) is not None
+    lost = tunnel.open("db:5432")
+    assert pair.client.batch(carrier=2) is not None
+    tunnel.carrier_lost(2)
+    assert pair.client.batch(carrier=3) is not None
+    pair.gateway.tunnel.close("drained", "The gateway stops.")
+    last = pair.gateway.batch()
+    assert last is not None
+    pair.client.take(last)
+    assert tunnel.over is not None
+    assert tunnel.over.unsent == {crossing}
+    assert lost not in tunnel.over.unsent  # it may have come over the carrier that was lost
+
+
+def test_a_last_batch_that_does_not_say_what_came_leaves_it_open() -> None:
+    pair = Pair()
+    pair.client.tunnel.open("db:5432")
+    assert pair.client.batch() is not None
+    pair.client.take(batch_header(1, 1) + encode(Close("drained", "The gateway stops.")))
+    assert pair.client.tunnel.over is not None
+    assert pair.client.tunnel.over.unsent == set()
 
 
 def test_what_a_hello_left_out_goes_with_the_next_batch() -> None:
