@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairlead_native._core import PumpCore
 
 if TYPE_CHECKING:
     from fairlead_native._core import TunnelCounts
+
+MOST_CHANNELS: Final = 4096
 
 
 class TunnelUser(Protocol):
@@ -73,6 +75,13 @@ class TunnelUser(Protocol):
         """
         ...
 
+    def failed(self, message: str) -> None:
+        """Note that the pump has ended, with all that it had; nothing follows.
+
+        What asks the pump for something raises RuntimeError when this was a fault of its own.
+        """
+        ...
+
 
 class Pump:
     """A thread and its tunnels; made and used in one running loop."""
@@ -85,20 +94,32 @@ class Pump:
         self._loop.add_reader(self._descriptor, self._dispatch)
         self._is_closed = False
 
-    def tunnel(self, *, is_client: bool, user: TunnelUser) -> PumpedTunnel:
-        """Make one side of a tunnel, without carriers."""
-        counts = self._core.tunnel(is_client)
+    def tunnel(
+        self, *, is_client: bool, user: TunnelUser, most_channels: int = MOST_CHANNELS
+    ) -> PumpedTunnel:
+        """Make one side of a tunnel, without carriers.
+
+        A client opens at most `most_channels`, and a gateway refuses more. RuntimeError: the pump
+        has ended.
+        """
+        if self._is_closed:
+            raise RuntimeError("the pump was closed")
+        counts = self._core.tunnel(is_client, most_channels)
         self._teller.users[counts.id] = user
         return PumpedTunnel(core=self._core, counts=counts)
 
     def close(self) -> None:
-        """Drop all connections and end the thread; again changes nothing."""
+        """Drop all connections and end the thread; again changes nothing.
+
+        Tunnels that have not ended before are told that they `failed`.
+        """
         if self._is_closed:
             return
         self._is_closed = True
         self._loop.remove_reader(self._descriptor)
         self._core.stop()
         self._dispatch()
+        self._teller.ended_all("The pump was closed.")
 
     def _dispatch(self) -> None:
         self._core.dispatch(self._teller)
@@ -287,6 +308,12 @@ class _Teller:
         """Pass on that nothing is left of a tunnel."""
         if user := self.users.pop(tunnel, None):
             user.gone(last)
+
+    def ended_all(self, message: str, /) -> None:
+        """Pass on that the pump has ended."""
+        users, self.users = self.users, {}
+        for user in users.values():
+            user.failed(message)
 
     def failed(self, error: BaseException, /) -> None:
         """Report what a callback raised, as the loop does for its own callbacks."""

@@ -7,9 +7,11 @@ mod lane;
 mod listener;
 mod port;
 
+use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -26,6 +28,8 @@ pub use carrier::Keys;
 pub use lane::{Counts, Happening, Lane};
 
 const WAKER: Token = Token(0);
+/// Stands for all tunnels, in what happens to all of them.
+const ALL: u32 = u32::MAX;
 
 /// A step of another thread, which is taken between two turns.
 pub type Step = Box<dyn FnOnce(&mut Pump) + Send>;
@@ -73,6 +77,7 @@ pub struct PumpThread {
     steps: Sender<Step>,
     waker: Option<Waker>,
     is_awake: Arc<AtomicBool>,
+    has_failed: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -85,7 +90,8 @@ impl PumpThread {
         let (sender, steps) = channel();
         let is_awake = Arc::new(AtomicBool::new(false));
         let events = Arc::new(Events::new()?);
-        let pump = Pump {
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let mut pump = Pump {
             poll,
             steps,
             is_awake: is_awake.clone(),
@@ -101,16 +107,31 @@ impl PumpThread {
             ready: BTreeSet::new(),
             is_stopped: false,
         };
+        let failed = has_failed.clone();
         let thread = std::thread::Builder::new()
             .name("fairlead-pump".into())
-            .spawn(move || pump.run())?;
+            .spawn(move || {
+                // Nobody looks at what it has again: it is dropped, and every connection with it.
+                let run = catch_unwind(AssertUnwindSafe(|| pump.run()));
+                if let Err(panic) = run {
+                    failed.store(true, Ordering::Release);
+                    let mut happenings = vec![Happening::Failed(what_it_says(&*panic))];
+                    pump.events.push(ALL, &mut happenings);
+                }
+            })?;
         Ok(PumpThread {
             events,
             steps: sender,
             waker: Some(waker),
             is_awake,
+            has_failed,
             thread: Some(thread),
         })
+    }
+
+    /// Say whether it has ended by a fault of its own: nothing is done any more.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// Have a step taken; nothing happens once the thread has ended.
@@ -176,7 +197,7 @@ impl Pump {
         }
     }
 
-    fn run(mut self) {
+    fn run(&mut self) {
         let mut polled = Polled::with_capacity(512);
         while !self.is_stopped {
             if let Err(error) = self.poll.poll(&mut polled, self.patience())
@@ -247,5 +268,43 @@ impl Pump {
             lane.scheduled = Some(due);
             self.deadlines.insert((due, id));
         }
+    }
+}
+
+/// Return a sentence about a panic.
+fn what_it_says(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("no reason is known");
+    format!("The pump ended by a fault of its own: {text}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use fairlead_tunnel::{Limits, Side};
+
+    use super::*;
+
+    #[test]
+    fn a_step_that_panics_is_told_and_leaves_nobody_waiting() {
+        let mut thread = PumpThread::start().unwrap();
+        let counts = Arc::new(Counts::default());
+        let lane = Lane::new(1, Side::Client, Limits::default(), counts);
+        thread.send(Box::new(move |pump| pump.add(lane)));
+        let (reply, result) = channel();
+        let (later, never) = channel::<()>();
+        thread.send(Box::new(|_| panic!("a fault of the test")));
+        thread.send(Box::new(move |_| later.send(()).unwrap()));
+        assert!(never.recv().is_err());
+        assert!(thread.has_failed());
+        thread.send(Box::new(move |_| reply.send(()).unwrap()));
+        assert!(result.recv().is_err());
+        let told = thread.events.take();
+        let [(ALL, Happening::Failed(message))] = &told[..] else {
+            panic!("another thing was told");
+        };
+        assert!(message.ends_with("of its own: a fault of the test."));
+        thread.stop();
+        assert!(thread.has_failed());
     }
 }

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fairlead_tunnel::Side;
 use fairlead_tunnel::frames::{MAX_TARGET_BYTES, is_reason};
 use fairlead_tunnel::records::Suite;
+use fairlead_tunnel::{Limits, Side};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ impl PumpCore {
         self.locked(|thread| thread.events.descriptor())
     }
 
-    fn tunnel(&self, is_client: bool) -> TunnelCounts {
+    fn tunnel(&self, is_client: bool, most_channels: usize) -> PyResult<TunnelCounts> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let side = if is_client {
             Side::Client
@@ -48,9 +48,18 @@ impl PumpCore {
             Side::Gateway
         };
         let counts = Arc::new(Counts::default());
-        let lane = Lane::new(id, side, counts.clone());
-        self.locked(|thread| thread.send(Box::new(move |pump| pump.add(lane))));
-        TunnelCounts { id, counts }
+        let limits = Limits {
+            most_channels,
+            ..Limits::default()
+        };
+        let lane = Lane::new(id, side, limits, counts.clone());
+        self.locked(|thread| {
+            if thread.has_failed() {
+                return Err(failed());
+            }
+            thread.send(Box::new(move |pump| pump.add(lane)));
+            Ok(TunnelCounts { id, counts })
+        })
     }
 
     fn take(&self, tunnel: u32, batch: &[u8]) {
@@ -71,7 +80,7 @@ impl PumpCore {
         check_most(most)?;
         let batch = self.ask(py, tunnel, move |lane, around| {
             lane.first_batch(carrier, most, restates, Instant::now(), around)
-        });
+        })?;
         Ok(PyBytes::new(py, &batch.unwrap_or_default()))
     }
 
@@ -89,7 +98,7 @@ impl PumpCore {
         check_most(most)?;
         let batch = self.ask(py, tunnel, move |lane, around| {
             lane.take_batch(carrier, most, Instant::now(), around)
-        });
+        })?;
         Ok(batch.flatten().map(|batch| PyBytes::new(py, &batch)))
     }
 
@@ -133,10 +142,11 @@ impl PumpCore {
         Ok(())
     }
 
-    fn stop_listening(&self, py: Python<'_>, tunnel: u32, listener: u32) {
+    fn stop_listening(&self, py: Python<'_>, tunnel: u32, listener: u32) -> PyResult<()> {
         self.ask(py, tunnel, move |lane, around| {
             lane.stop_listening(listener, around);
-        });
+        })
+        .map(drop)
     }
 
     fn open(
@@ -152,7 +162,7 @@ impl PumpCore {
         let opened = self.ask(py, tunnel, move |lane, _| {
             let until = (!hold.is_zero()).then(|| Instant::now() + hold);
             lane.open(&target, until)
-        });
+        })?;
         Ok(opened.flatten())
     }
 
@@ -230,19 +240,23 @@ impl PumpCore {
     }
 
     /// Take a step and wait for its result, without the interpreter's lock; None: the tunnel or
-    /// the thread has ended.
+    /// the thread has ended as it should.
     fn ask<T: Send + 'static>(
         &self,
         py: Python<'_>,
         tunnel: u32,
         take: impl FnOnce(&mut Lane, &mut Surroundings) -> T + Send + 'static,
-    ) -> Option<T> {
+    ) -> PyResult<Option<T>> {
         let (reply, result) = channel();
         self.tell(tunnel, move |lane, around| {
             // Nobody waits any more only when the interpreter ends.
             let _ = reply.send(take(lane, around));
         });
-        py.detach(move || result.recv().ok())
+        let found = py.detach(move || result.recv().ok());
+        if found.is_none() && self.locked(|thread| thread.has_failed()) {
+            return Err(failed());
+        }
+        Ok(found)
     }
 }
 
@@ -276,6 +290,10 @@ impl TunnelCounts {
     fn channels(&self) -> u64 {
         self.counts.channels.load(Ordering::Relaxed)
     }
+}
+
+fn failed() -> PyErr {
+    PyRuntimeError::new_err("the pump has ended by a fault of its own")
 }
 
 /// Own a descriptor that Python has given away.
@@ -353,6 +371,7 @@ fn tell(
             let last = PyBytes::new(py, &last);
             sink.call_method1(intern!(py, "forgotten"), (tunnel, last))
         }
+        Happening::Failed(message) => sink.call_method1(intern!(py, "ended_all"), (message,)),
     }
     .map(drop)
 }

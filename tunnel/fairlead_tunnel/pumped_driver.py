@@ -7,13 +7,14 @@ is looked up by whoever makes a pump, because it is built where a compiler is an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Final, Protocol
 
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.record_stream import RecordStream
-from fairlead_tunnel.tunnel import Side, TunnelFull
+from fairlead_tunnel.tunnel import MOST_CHANNELS, Side, TunnelFull
 
 _MOST_GREETING: Final = 8 * 1024
 """A handshake of so many bytes and a few leaves at once: the connection is given away behind it."""
@@ -94,7 +95,9 @@ class NativeTunnel(Protocol):
 class NativePump(Protocol):
     """What is used of `fairlead_native.Pump`."""
 
-    def tunnel(self, *, is_client: bool, user: PumpedDriver) -> NativeTunnel: ...
+    def tunnel(
+        self, *, is_client: bool, user: PumpedDriver, most_channels: int
+    ) -> NativeTunnel: ...
 
 
 class PumpedDriver:
@@ -103,7 +106,14 @@ class PumpedDriver:
     A socket that is given to it belongs to it. What it is told happens a little later, on the loop.
     """
 
-    def __init__(self, *, pump: NativePump, side: Side, user: PumpedUser) -> None:
+    def __init__(
+        self,
+        *,
+        pump: NativePump,
+        side: Side,
+        user: PumpedUser,
+        most_channels: int = MOST_CHANNELS,
+    ) -> None:
         self._user = user
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, RecordStream] = {}
@@ -111,11 +121,15 @@ class PumpedDriver:
         self._soon: asyncio.Handle | None = None
         self._is_armed = False
         self._last = b""
+        self._open: set[int] = set()
         self._led: set[int] = set()
         self._refused: set[int] = set()
         self._is_client = side is Side.CLIENT
         self._is_over = False
-        self._tunnel = pump.tunnel(is_client=self._is_client, user=self)
+        self._is_told = False
+        self._tunnel = pump.tunnel(
+            is_client=self._is_client, user=self, most_channels=most_channels
+        )
 
     @property
     def is_over(self) -> bool:
@@ -199,7 +213,10 @@ class PumpedDriver:
         if self._last:
             last, self._last = self._last, b""
             return last
-        return self._tunnel.first_batch(number, min(most, _MOST_GREETING), restate=restate)
+        most = min(most, _MOST_GREETING)
+        with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
+            return self._tunnel.first_batch(number, most, restate=restate)
+        return b""
 
     def flush_soon(self) -> None:
         """Send what there is when the loop has its turn: a carrier that is here has room."""
@@ -224,7 +241,11 @@ class PumpedDriver:
         for number, carrier in [*self._foreign.items()]:
             if not carrier.can_send:
                 continue
-            batch = self._tunnel.take_batch(number, carrier.most_bytes)
+            batch = None
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the pump has failed, which is about to be told
+                batch = self._tunnel.take_batch(number, carrier.most_bytes)
             if batch is None:
                 continue  # the client has lost it, which is about to be told
             self._is_armed = not batch
@@ -251,9 +272,13 @@ class PumpedDriver:
         """
         channel = None
         if not self._is_over:
-            channel = self._tunnel.open(target, hold_seconds=hold_seconds)
+            with contextlib.suppress(
+                RuntimeError
+            ):  # the pump has failed, which is about to be told
+                channel = self._tunnel.open(target, hold_seconds=hold_seconds)
         if channel is None:
             raise TunnelFull("the tunnel is over, or has as many channels as it may")
+        self._open.add(channel)
         return channel
 
     def connect(
@@ -290,6 +315,7 @@ class PumpedDriver:
 
     def wanted(self, channel: int, target: str) -> None:
         """Pass on that a channel is wanted."""
+        self._open.add(channel)
         self._user.wanted(channel, target)
 
     def accepted(self, channel: int) -> None:
@@ -302,6 +328,7 @@ class PumpedDriver:
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Pass on that a channel has ended."""
+        self._open.discard(channel)
         self._led.discard(channel)
         self._refused.discard(channel)
         self._user.ended(channel, reason, message)
@@ -309,7 +336,7 @@ class PumpedDriver:
     def unled(self, channel: int, reason: str, message: str) -> None:
         """Pass on that a channel has ended, unless a connection is on its way to it."""
         if channel not in self._led:
-            self._user.ended(channel, reason, message)
+            self.ended(channel, reason, message)
 
     def given_back(
         self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
@@ -320,6 +347,7 @@ class PumpedDriver:
             connection.close()
             self.ended(channel, reason, message)
             return
+        self._open.discard(channel)
         self._user.given_back(channel, connection, early, reason, message)
 
     def sendable(self) -> None:
@@ -338,7 +366,7 @@ class PumpedDriver:
 
     def over(self, reason: str, message: str) -> None:
         """Pass on that the tunnel has ended."""
-        self._is_over = True
+        self._is_over = self._is_told = True
         self._flush()  # which tells the peer
         if self._soon is not None:
             self._soon.cancel()
@@ -352,3 +380,13 @@ class PumpedDriver:
         self._last = last
         for number in [*self._streams]:
             self.carrier_lost(number, "The tunnel is over.")
+
+    def failed(self, message: str) -> None:
+        """Pass on that everything has ended with the pump."""
+        reason = "client_failed" if self._is_client else "gateway_failed"
+        self._is_over = True
+        for channel in [*self._open]:
+            self.ended(channel, reason, message)
+        if not self._is_told:
+            self.over(reason, message)
+        self.gone(b"")

@@ -54,6 +54,8 @@ pub enum Happening {
     /// Nothing more is told: Python has heard that, and asked to have it forgotten. The batch that
     /// ends the tunnel is in it if no carrier took it.
     Forgotten(Vec<u8>),
+    /// The thread has ended by a fault of its own, and every tunnel with it.
+    Failed(String),
 }
 
 /// Bytes and channels of one tunnel, for whoever asks at any time.
@@ -95,13 +97,13 @@ pub struct Lane {
 
 impl Lane {
     /// Make it without carriers.
-    pub fn new(id: u32, side: Side, counts: Arc<Counts>) -> Self {
+    pub fn new(id: u32, side: Side, limits: Limits, counts: Arc<Counts>) -> Self {
         Lane {
             id,
             happenings: Vec::new(),
             scheduled: None,
             counts,
-            tunnel: Tunnel::new(side, Limits::default()),
+            tunnel: Tunnel::new(side, limits),
             is_client: side == Side::Client,
             greeting: BTreeSet::new(),
             dead: Vec::new(),

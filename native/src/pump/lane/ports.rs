@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use fairlead_tunnel::Event;
 use mio::Token;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 use super::{Happening, LINGER, Lane, queue};
 use crate::pump::port::{Plug, Port};
@@ -20,6 +20,15 @@ const DRAINING: &str = "gateway_draining";
 const UNSENT: &str = "open_unsent";
 /// The ends of so many channels are kept for connections that may be on their way to them.
 const MOST_UNLED: usize = 1024;
+
+/// Has TCP notice a peer that vanished, as `fairlead_tunnel.silence` has it.
+fn notice_silence(socket: &Socket) -> io::Result<()> {
+    let options = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    socket.set_tcp_keepalive(&options)
+}
 
 /// How a channel ended; `gives_back`: nothing of it was done, so that another tunnel may do it.
 #[derive(Clone)]
@@ -92,6 +101,7 @@ impl Lane {
             Some(Protocol::TCP),
         );
         let begun = made.and_then(|socket| {
+            notice_silence(&socket)?;
             let token = around.watch(&socket, self.id, Role::Port(channel))?;
             match socket.connect(&address.into()) {
                 Ok(()) => Ok((socket, token, true)),
