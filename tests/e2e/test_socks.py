@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -55,11 +54,13 @@ def _page(host: str) -> Iterator[int]:
 
 
 @contextmanager
-def _running(stack: RunningStack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def _running(
+    stack: RunningStack, *arguments: str, pump: str = "auto"
+) -> Iterator[subprocess.Popen[str]]:
     """Run `fairlead` until Ctrl-C, which ends it well."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fairlead_sdk", *arguments, "-o", "json"],
-        env=stack.environment,
+        env={**stack.environment, "FAIRLEAD_TUNNEL_PUMP": pump},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -98,6 +99,12 @@ def _code(proxy: object, host: str, port: int) -> int:
         return answer[3]
 
 
+@pytest.fixture(params=["python", "auto"])
+def pump(request: pytest.FixtureRequest) -> str:
+    """What tunnels run on: the event loop, and what there is."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
 def pages() -> Iterator[tuple[int, int]]:
     with _page("127.0.0.2") as allowed, _page("127.0.0.3") as denied:
@@ -131,10 +138,10 @@ def _answers(connection: socket.socket) -> bool:
 
 
 def test_a_proxy_leads_into_the_sandbox_and_where_the_operator_allows(
-    stack: RunningStack, sandbox: tuple[str, int], pages: tuple[int, int]
+    stack: RunningStack, sandbox: tuple[str, int], pages: tuple[int, int], pump: str
 ) -> None:
     sandbox_id, port = sandbox
-    with _running(stack, "socks", sandbox_id, "--port", "0") as process:
+    with _running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
         made = _made(process)
         proxy = made["port"]
         status, listing = _curl(proxy, f"http://sandbox:{port}/")
@@ -156,10 +163,10 @@ def test_a_proxy_leads_into_the_sandbox_and_where_the_operator_allows(
 
 
 def test_a_gateway_that_starts_anew_gets_another_tunnel(
-    stack: RunningStack, sandbox: tuple[str, int]
+    stack: RunningStack, sandbox: tuple[str, int], pump: str
 ) -> None:
     sandbox_id, port = sandbox
-    with _running(stack, "socks", sandbox_id, "--port", "0") as process:
+    with _running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
         proxy = _made(process)["port"]
         assert _code(proxy, "sandbox", port) == 0
         os.kill(stack.pids["relay-gateway"], signal.SIGKILL)
@@ -173,11 +180,13 @@ def test_a_gateway_that_starts_anew_gets_another_tunnel(
 
 
 def test_a_forward_goes_over_a_tunnel_with_several_ports_and_sockets(
-    stack: RunningStack, sandbox: tuple[str, int], tmp_path: Path
+    stack: RunningStack, sandbox: tuple[str, int], pump: str
 ) -> None:
     sandbox_id, port = sandbox
     path = stack.places.root / "web.sock"
-    with _running(stack, "forward", sandbox_id, f"0:{port}", f"{path}:{port}") as process:
+    with _running(
+        stack, "forward", sandbox_id, f"0:{port}", f"{path}:{port}", pump=pump
+    ) as process:
         made, at = _made(process), _made(process)
         with socket.create_connection(("127.0.0.1", int(str(made["port"])))) as inside:
             assert _answers(inside)
