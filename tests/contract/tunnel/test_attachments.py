@@ -81,7 +81,7 @@ async def test_a_tunnel_whose_first_answer_was_lost_dials_nothing_again(
             await carrier.ready
         with pytest.raises(ConnectionResetError):
             await asking
-        assert it.client.over_reason == "answer_lost"
+        await it.ends("answer_lost")
         with pytest.raises(AttachRefused) as refused:
             await it.attach()
         assert refused.value.reason == "ticket_invalid"
@@ -110,7 +110,7 @@ async def test_a_tunnel_that_the_gateway_has_lost_ends_with_its_channels(
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-        assert it.client.over_reason == "tunnel_unknown"
+        await it.ends("tunnel_unknown")
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n", b"FLT\x01\x09\x09\xff\xff", bytes(9)])

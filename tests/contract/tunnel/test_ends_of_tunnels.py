@@ -61,7 +61,7 @@ async def test_who_polls_after_the_end_is_told_why(any_world: MakeWorld) -> None
         it.gateways[0].driver.close("expired", "It was too old.")
         await eventually(lambda: gateway_over(it), bool)
         await carrier.gone
-        assert it.client.over_reason == "expired"
+        await it.ends("expired")
 
 
 async def test_a_carrier_that_the_client_has_lost_is_dropped_by_the_gateway(

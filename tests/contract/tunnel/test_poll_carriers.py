@@ -195,7 +195,7 @@ async def test_a_gateway_that_was_started_anew_ends_the_tunnel_with_its_reason(
                 await reader.readexactly(1)
             writer.close()
             await carrier.gone
-        assert it.client.over_reason == "tunnel_unknown"
+        await it.ends("tunnel_unknown")
 
 
 async def test_polls_of_a_tunnel_that_is_closed_end_with_it(any_world: MakeWorld) -> None:
@@ -227,7 +227,7 @@ async def test_a_gateway_that_closes_a_tunnel_tells_the_client_in_a_poll(
     ):
         it.gateways[0].driver.close("expired", "It was too old.")
         await carrier.gone
-        assert it.client.over_reason == "expired"
+        await it.ends("expired")
 
 
 async def test_a_ticket_that_was_used_is_refused(any_world: MakeWorld) -> None:

@@ -173,9 +173,9 @@ async def test_a_tunnel_that_ends_gives_back_what_it_has_told_nobody_of() -> Non
         end.driver.close("session_closed", "Enough.")
         found = await eventually(lambda: given(end), bool)
         assert found == [(untold, b"untold", "open_unsent")]
+        await it.ends("session_closed")
         assert end.connections[0].recv(10) == b""
         assert end.endings == [(told, "session_closed")]
-        assert end.over_reason == "session_closed"
         ours.close()
         others.close()
 

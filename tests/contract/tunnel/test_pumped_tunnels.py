@@ -216,7 +216,7 @@ async def test_the_end_of_the_tunnel_is_told_and_resets_what_is_open(
         with pytest.raises(ConnectionResetError):
             await reader.read()
         await it.carriers[0].gone
-        assert it.client.over_reason == it.gateways[0].over_reason == "drained"
+        await it.ends("drained", by_gateway=True)
         assert it.client.endings == [(1, "drained")]
         writer.close()
 

@@ -223,7 +223,7 @@ async def test_the_end_of_the_tunnel_is_told_and_resets_what_is_open(any_world: 
         it.gateways[0].driver.close("drained", "The gateway ends.")
         with pytest.raises(ConnectionResetError):
             await reader.read()
-        assert it.client.over_reason == it.gateways[0].over_reason == "drained"
+        await it.ends("drained", by_gateway=True)
         assert it.client.endings == [(1, "drained")]
         await it.carriers[0].gone
         writer.close()

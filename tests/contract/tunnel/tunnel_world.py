@@ -291,6 +291,15 @@ class World:
             self.servers.append(server)
         return port
 
+    async def ends(self, reason: str, *, by_gateway: bool = False) -> None:
+        """Wait until the client has been told why the tunnel is over, and the gateway if asked."""
+        ends = (self.client, self.gateways[0]) if by_gateway else (self.client,)
+
+        async def found() -> set[str]:
+            return {each.over_reason for each in ends}
+
+        await eventually(found, lambda reasons: reasons == {reason})
+
     async def fates(self) -> list[str]:
         """Return how the first gateway's channels ended."""
         return [reason for _, reason in self.gateways[0].endings]
