@@ -8,6 +8,8 @@ use fairlead_tunnel::records::{LENGTH_BYTES, MAX_BATCH_BYTES, Opener, Sealer, Su
 use mio::Token;
 use socket2::Socket;
 
+use super::buffers::READ_BYTES;
+
 const LARGEST_RECORD: usize = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES;
 const INPUT_BYTES: usize = 2 * LARGEST_RECORD;
 /// What a carrier without bulk has to read to.
@@ -16,8 +18,9 @@ const SMALL_INPUT_BYTES: usize = 4096;
 const MOST_UNSENT: usize = 64 * 1024;
 /// The kernel says that there is room while it has fewer bytes that were not sent (tcp(7)).
 const MOST_NOT_SENT: u32 = 128 * 1024;
-/// So long is a batch at most: what is read, sealed and written meanwhile stays in the cache.
-const BATCH_BYTES: usize = 128 * 1024;
+/// So long is a batch at most: what is read, sealed and written meanwhile stays in the cache. Two
+/// of them hold what one read takes and what goes with it, so that no third one trails behind.
+const BATCH_BYTES: usize = READ_BYTES / 2 + 4096;
 
 /// What a handshake makes, as this side uses it.
 pub struct Keys {
