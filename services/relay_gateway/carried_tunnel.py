@@ -4,47 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeAlias
 
 from chassis.errors import FairleadError
-from fairlead_tunnel.channel_port import ChannelPort, Port
-from fairlead_tunnel.framed_port import FramedPort
+from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.targets import Target, target_of
-from fairlead_tunnel.tunnel import Side, Tunnel
-from fairlead_tunnel.tunnel_driver import TunnelDriver
-from relay_gateway.ports import ChannelOpening, Connecting
+from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import ChannelUnknown, CloseReason, GatewayDraining
 from relay_gateway.tunnel_session import TunnelSession
-from relay_gateway.worker_port import WorkerPort
+
+Opening: TypeAlias = asyncio.Future[None] | asyncio.Future[socket.socket]
+"""The way to what a channel leads to; what it raises is why there is none."""
 
 log = logging.getLogger(__name__)
 
 
+class ChannelDriver(CarrierDriver, Protocol):
+    """A driver whose channels can be given up."""
+
+    def refuse(self, channel: int, reason: str, message: str, /) -> None:
+        """Give a channel up, and drop its connection."""
+        ...
+
+
 class CarriedTunnel:
-    """Opens what the client wants, each channel in a task of its own, so that none waits for
-    another; `driver` has the carriers.
+    """Opens what the client wants, each channel by itself, so that none waits for another.
+
+    `driver` has the carriers, and is told of targets by who extends this for it: `_to_host` and
+    `_to_sandbox` begin to connect one, and take it out of `_opening` when a channel leads there.
     """
+
+    driver: ChannelDriver
 
     def __init__(
         self,
         *,
         session: TunnelSession,
         opener: ChannelOpening,
-        connector: Connecting,
-        channel_limit: int,
         is_draining: Callable[[], bool],
         forget: Callable[[], None],
     ) -> None:
         self._session = session
         self._opener = opener
-        self._connector = connector
         self._is_draining = is_draining
         self._forget = forget
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._opening: dict[int, asyncio.Task[None]] = {}
-        self.driver = TunnelDriver(
-            tunnel=Tunnel(side=Side.GATEWAY, most_channels=channel_limit), user=self
-        )
+        self._opening: dict[int, Opening] = {}
+        self._tasks: set[Opening] = set()
 
     @property
     def channels(self) -> int:
@@ -75,14 +83,14 @@ class CarriedTunnel:
                 raise ChannelUnknown
             if self._is_draining():
                 raise GatewayDraining
+            connect = self._to_host if found.host else self._to_sandbox
+            opening = connect(channel, found)
         except FairleadError as error:
             self.driver.refuse(channel, error.reason, error.message)
             return
-        opening = self._to_host if found.host else self._to_sandbox
-        task = asyncio.create_task(self._open(channel, opening(channel, found)))
-        self._opening[channel] = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._opening[channel] = opening
+        self._tasks.add(opening)
+        opening.add_done_callback(partial(self._settle, channel))
 
     def accepted(self, channel: int) -> None:
         """Only clients are told that."""
@@ -90,8 +98,8 @@ class CarriedTunnel:
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Give up what is still being opened."""
-        if task := self._opening.pop(channel, None):
-            task.cancel()
+        if opening := self._opening.pop(channel, None):
+            opening.cancel()
 
     def over(self, reason: str, message: str) -> None:
         """Let the session end, whoever ended the tunnel."""
@@ -99,41 +107,24 @@ class CarriedTunnel:
         is_fault = reason == "protocol_error"
         self._session.over(CloseReason.CONNECTION_FAILED if is_fault else CloseReason.PEER_CLOSED)
 
-    async def _open(self, channel: int, opening: Coroutine[None, None, None]) -> None:
-        try:
-            await opening
-        except FairleadError as error:
-            self._refuse(channel, error.reason, error.message)
-        except Exception:
-            log.exception("channel failed", extra={"session_id": self._session.wanted.session_id})
-            self._refuse(channel, "gateway_failed", "The gateway failed.")
+    def _to_host(self, channel: int, target: Target) -> Opening:
+        raise NotImplementedError
 
-    def _refuse(self, channel: int, reason: str, message: str) -> None:
+    def _to_sandbox(self, channel: int, target: Target) -> Opening:
+        raise NotImplementedError
+
+    def _settle(self, channel: int, opening: Opening) -> None:
+        """Refuse a channel that leads nowhere."""
+        self._tasks.discard(opening)
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if error is None:
+            return
         self._opening.pop(channel, None)
-        self.driver.refuse(channel, reason, message)
-
-    def _connect(self, channel: int, port: Port) -> bool:
-        self._opening.pop(channel, None)
-        return self.driver.connect(channel, port)
-
-    async def _to_host(self, channel: int, target: Target) -> None:
-        """Connect a host; its bytes take no detour over a task."""
-        port = ChannelPort(channel, self.driver)
-        wanted = self._session.wanted
-        await self._connector.connect(wanted, target.host, target.port, lambda: port)
-        if self._connect(channel, port):
-            self.driver.accept(channel)
-        else:
-            port.abort()
-
-    async def _to_sandbox(self, channel: int, target: Target) -> None:
-        """Have the worker bring what is in the sandbox, and pass its messages on."""
-        reader, writer = await self._opener.open(
-            self._session.wanted, target.port, target.execution_id
-        )
-        far = FramedPort(reader=reader, writer=writer)
-        port = WorkerPort(channel=channel, driver=self.driver, far=far)
-        if self._connect(channel, port):
-            await port.run()
-        else:
-            far.abort()
+        if isinstance(error, FairleadError):
+            self.driver.refuse(channel, error.reason, error.message)
+            return
+        session_id = self._session.wanted.session_id
+        log.error("channel failed", extra={"session_id": session_id}, exc_info=error)
+        self.driver.refuse(channel, "gateway_failed", "The gateway failed.")

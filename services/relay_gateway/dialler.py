@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from chassis.allow_list import Host, parse_host
+from chassis.errors import FairleadError
 from chassis.public_addresses import Address
 from fairlead_tunnel.framed_port import keep_alive
 from fairlead_tunnel.silence import notice_silence
 from relay_gateway.ports import Stream
 from relay_gateway.session import ChannelUnknown, WantedSession
+from relay_gateway.socket_dial import connected, connecting
 from relay_gateway.target_rules import (
     DialRefused,
     DialTimeout,
@@ -58,32 +61,54 @@ class Dialler:
     ) -> None:
         """Connect what `make` returns to a host; raises what `dial` does."""
 
-        async def connected(address: str, port: int) -> asyncio.BaseTransport:
+        async def made(address: str, port: int) -> asyncio.BaseTransport:
             transport, _ = await asyncio.get_running_loop().create_connection(make, address, port)
             return transport
 
-        transport = await self._dialled(host, port, connected)
+        transport = await self._dialled(host, port, made)
         notice_silence(transport.get_extra_info("socket"))
+
+    def connect_socket(
+        self, session: WantedSession, host: str, port: int
+    ) -> asyncio.Future[socket.socket]:
+        """Connect a socket to a host, an address without a task; raises what `dial` does.
+
+        Cancelling gives it up.
+        """
+        wanted = self._allowed(host, port)
+        if isinstance(wanted, str):
+            return asyncio.ensure_future(self._dialled(host, port, connected))
+        (address,) = self._rules.judged(wanted, (str(wanted),), port)
+        try:
+            return connecting(
+                str(address),
+                port,
+                seconds=self._dial_seconds,
+                fault=lambda error: _failure(error, host, port),
+            )
+        except OSError as error:
+            raise _failure(error, host, port) from None
 
     async def _dialled(
         self, host: str, port: int, connect: Callable[[str, int], Awaitable[Connected]]
     ) -> Connected:
-        try:
-            wanted = parse_host(host)
-        except ValueError:
-            raise ChannelUnknown from None
-        self._rules.check(wanted, port)
+        wanted = self._allowed(host, port)
         try:
             async with asyncio.timeout(self._dial_seconds):
                 found = await self._addresses(wanted, port)
                 judged = self._rules.judged(wanted, found, port)[:_MOST_ADDRESSES]
                 return await self._connect(judged, port, connect)
-        except ConnectionRefusedError:
-            raise DialRefused(host, port) from None
-        except TimeoutError:
-            raise DialTimeout(host, port) from None
-        except OSError:
-            raise HostUnreachable(host, port) from None
+        except OSError as error:
+            raise _failure(error, host, port) from None
+
+    def _allowed(self, host: str, port: int) -> Host:
+        """Read a host; raises ChannelUnknown, and TargetDenied for what is not even resolved."""
+        try:
+            wanted = parse_host(host)
+        except ValueError:
+            raise ChannelUnknown from None
+        self._rules.check(wanted, port)
+        return wanted
 
     async def _addresses(self, host: Host, port: int) -> Sequence[str]:
         if not isinstance(host, str):
@@ -114,3 +139,13 @@ class Dialler:
             except OSError as error:
                 fault = error
         raise fault
+
+
+def _failure(error: OSError, host: str, port: int) -> FairleadError:
+    match error:
+        case ConnectionRefusedError():
+            return DialRefused(host, port)
+        case TimeoutError():
+            return DialTimeout(host, port)
+        case _:
+            return HostUnreachable(host, port)

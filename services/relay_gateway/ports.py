@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
@@ -118,6 +119,15 @@ class Connecting(Protocol):
         make: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         """Connect what `make` returns to a port of a host; see `Dialling.dial`."""
+        ...
+
+    def connect_socket(
+        self, session: WantedSession, host: str, port: int
+    ) -> asyncio.Future[socket.socket]:
+        """Connect a socket to a port of a host, which cancelling gives up; see `Dialling.dial`.
+
+        What is refused without a look at the network is raised at once.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ from pydantic_settings import NoDecode
 from chassis.allow_list import parse_allow_list
 from chassis.errors import FairleadError
 from chassis.settings import RoomSettings, SecretFileUnusable, read_secret, room_config
+from fairlead_tunnel.pumps import PumpChoice
 
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -52,6 +53,12 @@ class Settings(RoomSettings):
     sessions: int = Field(default=256, ge=1, le=65536, description="Most sessions that it takes.")
     channels_per_session: int = Field(
         default=256, ge=1, le=16384, description="Most channels that one session may have open."
+    )
+    tunnel_pump: PumpChoice = Field(
+        default=PumpChoice.AUTO,
+        validation_alias="FAIRLEAD_TUNNEL_PUMP",
+        description="What runs tunnels, as in the command line: auto, the native pump where it is"
+        " installed, or python, the event loop.",
     )
     seal_secret_file: Path | None = Field(
         default=None,

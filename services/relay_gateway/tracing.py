@@ -6,6 +6,7 @@ connection to a host; in tunnels around those that failed or were slow.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -60,7 +61,7 @@ def _attributes(session: WantedSession, channel: Mapping[str, int]) -> dict[str,
     return {"fairlead.session.id": session.session_id, **named}
 
 
-def _fail(span: Span, error: Exception) -> None:
+def _fail(span: Span, error: BaseException) -> None:
     if isinstance(error, FairleadError):
         span.set_attribute("error.type", error.reason)
         span.set_status(StatusCode.ERROR, error.reason)
@@ -151,11 +152,35 @@ class TracedConnector:
         try:
             await self._connector.connect(session, host, port, make)
         except Exception as error:
-            span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
-            _fail(span, error)
-            span.end(self._time_ns())
+            self._note(session, port, began_ns, error)
             raise
+        self._note(session, port, began_ns, None)
+
+    def connect_socket(
+        self, session: WantedSession, host: str, port: int
+    ) -> asyncio.Future[socket.socket]:
+        """Connect a socket to a host."""
+        began_ns = self._time_ns()
+
+        def note(connecting: asyncio.Future[socket.socket]) -> None:
+            if not connecting.cancelled():
+                self._note(session, port, began_ns, connecting.exception())
+
+        try:
+            connecting = self._connector.connect_socket(session, host, port)
+        except Exception as error:
+            self._note(session, port, began_ns, error)
+            raise
+        connecting.add_done_callback(note)
+        return connecting
+
+    def _note(
+        self, session: WantedSession, port: int, began_ns: int, error: BaseException | None
+    ) -> None:
         ended_ns = self._time_ns()
-        if ended_ns - began_ns >= SLOW_SECONDS * 1e9:
-            span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
-            span.end(ended_ns)
+        if error is None and ended_ns - began_ns < SLOW_SECONDS * 1e9:
+            return
+        span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
+        if error is not None:
+            _fail(span, error)
+        span.end(ended_ns)

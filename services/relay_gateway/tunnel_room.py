@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -16,9 +17,23 @@ from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.ticket import SECRET_BYTES, Grant, TicketKey
 from relay_gateway.carried_tunnel import CarriedTunnel
 from relay_gateway.message import TunnelTerms
-from relay_gateway.ports import ChannelOpening, Connecting
 from relay_gateway.session import WantedSession
 from relay_gateway.switchboard import Switchboard
+from relay_gateway.tunnel_session import TunnelSession
+
+
+class MakeTunnel(Protocol):
+    """Makes the tunnel of a session: `LoopTunnel` or `PumpedTunnel`, with what either needs."""
+
+    def __call__(
+        self,
+        *,
+        session: TunnelSession,
+        is_draining: Callable[[], bool],
+        forget: Callable[[], None],
+    ) -> CarriedTunnel:
+        """Make it, without carriers."""
+        ...
 
 
 class TunnelRoom:
@@ -33,16 +48,12 @@ class TunnelRoom:
         *,
         gateway_id: str,
         switchboard: Switchboard,
-        opener: ChannelOpening,
-        connector: Connecting,
-        channels_per_session: int,
+        make_tunnel: MakeTunnel,
         clock: Clock,
         random: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._switchboard = switchboard
-        self._opener = opener
-        self._connector = connector
-        self._channels_per_session = channels_per_session
+        self._make_tunnel = make_tunnel
         self._key = X25519PrivateKey.from_private_bytes(random(32))
         self._secret = random(SECRET_BYTES)
         self.desk = TunnelDesk(
@@ -68,11 +79,8 @@ class TunnelRoom:
             session = self._switchboard.carry(wanted)
         except FairleadError as error:
             raise AttachRefused(error.reason, error.message) from None
-        tunnel = CarriedTunnel(
+        tunnel = self._make_tunnel(
             session=session,
-            opener=self._opener,
-            connector=self._connector,
-            channel_limit=self._channels_per_session,
             is_draining=lambda: self._switchboard.is_draining,
             forget=lambda: self.desk.forget(bytes.fromhex(grant.tunnel)),
         )

@@ -7,6 +7,7 @@ import random
 import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 
 from opentelemetry.trace import TracerProvider
 
@@ -19,18 +20,21 @@ from chassis.rpc_channel import open_channel
 from chassis.telemetry import start_telemetry, traceparent
 from fairlead_tunnel.cores import NoCore, preferred_core
 from fairlead_tunnel.peer_connection import PeerCore
+from fairlead_tunnel.pumps import make_pump
 from relay_gateway.dialler import Dialler
 from relay_gateway.http_api import GatewayApp, serve_http
 from relay_gateway.line import Line
 from relay_gateway.link import Link
+from relay_gateway.loop_tunnel import LoopTunnel
 from relay_gateway.neighbours import GrpcSignalling
 from relay_gateway.opener import Opener
+from relay_gateway.pumped_tunnel import PumpedTunnel
 from relay_gateway.settings import Settings
 from relay_gateway.switchboard import Switchboard
 from relay_gateway.target_rules import TargetRules
 from relay_gateway.tracing import TracedCarrier, TracedConnector, TracedDialler, TracedOpener
 from relay_gateway.tunnel_door import TunnelDoor
-from relay_gateway.tunnel_room import TunnelRoom
+from relay_gateway.tunnel_room import MakeTunnel, TunnelRoom
 from relay_gateway.webrtc_carrier import CoreMissing, WebrtcCarrier
 from relay_gateway.worker_door import WorkerDoor
 
@@ -127,13 +131,25 @@ async def build(
             clock=clock,
             capacity=settings.sessions,
         )
+        connector = TracedConnector(connector=dialler, tracer_provider=provider)
+        channel_limit = settings.channels_per_session
+        make_tunnel: MakeTunnel = partial(
+            LoopTunnel, opener=opener, connector=connector, channel_limit=channel_limit
+        )
+        if (pump := make_pump(settings.tunnel_pump)) is not None:
+            stack.callback(pump.close)
+            make_tunnel = partial(
+                PumpedTunnel,
+                opener=opener,
+                connector=connector,
+                pump=pump,
+                channel_limit=channel_limit,
+            )
         gateway_id = random_id("gtw")
         tunnels = TunnelRoom(
             gateway_id=gateway_id,
             switchboard=switchboard,
-            opener=opener,
-            connector=TracedConnector(connector=dialler, tracer_provider=provider),
-            channels_per_session=settings.channels_per_session,
+            make_tunnel=make_tunnel,
             clock=clock,
         )
         tcp_port = await stack.enter_async_context(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, Protocol
 
 from fairlead_tunnel.byte_channel import (
     MAX_MESSAGE_BYTES,
@@ -15,12 +15,24 @@ from fairlead_tunnel.byte_channel import (
     Received,
     Side,
 )
+from fairlead_tunnel.channel_port import PortUser
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.frames import Content
 from fairlead_tunnel.pump import LINGER_SECONDS
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 
 _LOST: Final = "The host of the sandbox was lost before the stream ended."
+
+
+class ChannelUser(PortUser, Protocol):
+    """The tunnel's side of a channel that a worker may accept, or refuse."""
+
+    def accept(self, channel: int) -> None:
+        """Say that the target is connected."""
+        ...
+
+    def refuse(self, channel: int, reason: str, message: str) -> None:
+        """Give the channel up, and drop its connection."""
+        ...
 
 
 class WorkerPort:
@@ -30,13 +42,14 @@ class WorkerPort:
     what the worker sends is granted again once the tunnel has taken it.
     """
 
-    def __init__(self, *, channel: int, driver: TunnelDriver, far: FramedPort) -> None:
+    def __init__(self, *, channel: int, user: ChannelUser, far: FramedPort) -> None:
         self._channel = channel
-        self._driver = driver
+        self._user = user
         self._far = far
         self._bytes = ByteChannel(side=Side.OPENER)
         self._pending: deque[Content] = deque()
         self._is_finishing = False
+        self._is_over = False
         self._may_send = asyncio.Event()
         self._may_read = asyncio.Event()
         self._limit = asyncio.timeout(None)
@@ -59,7 +72,9 @@ class WorkerPort:
         """Nothing: when both ends have been sent the stream is complete, and closes by itself."""
 
     def abort(self) -> None:
-        """Reset the stream."""
+        """Reset the stream, unless it is over."""
+        if self._is_over:
+            return
         self._bytes.reset("connection_reset", "The client gave the channel up.")
         self._pending.clear()
         self._flush()
@@ -79,25 +94,26 @@ class WorkerPort:
             sending.cancel()
             await asyncio.wait((sending,))
             self._far.abort()
+            self._is_over = True
         if self._bytes.is_complete:
-            self._driver.port_lost(self._channel, None)
+            self._user.port_lost(self._channel, None)
         else:
-            self._driver.refuse(self._channel, "host_lost", _LOST)
+            self._user.refuse(self._channel, "host_lost", _LOST)
 
     async def _take_all(self) -> None:
         async for message in self._far.messages():
             match self._bytes.receive(message):
                 case Ready():
-                    self._driver.accept(self._channel)
+                    self._user.accept(self._channel)
                 case Received(content):
-                    if not self._driver.port_read(self._channel, content):
+                    if not self._user.port_read(self._channel, content):
                         self._may_read.clear()
                         await self._may_read.wait()
                     self._bytes.consumed(len(content))
                 case PeerFinished():
-                    self._driver.port_finished(self._channel)
+                    self._user.port_finished(self._channel)
                 case Over(reason, message):
-                    self._driver.refuse(self._channel, reason, message)
+                    self._user.refuse(self._channel, reason, message)
             self._may_send.set()  # there may be credit
             self._flush()
 
@@ -112,7 +128,7 @@ class WorkerPort:
             content = self._take_pending(room)
             self._bytes.send(content)
             self._flush()
-            self._driver.port_consumed(self._channel, len(content))
+            self._user.port_consumed(self._channel, len(content))
         self._bytes.finish()
         self._flush()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -17,8 +17,10 @@ from chassis.own_addresses import is_own
 from fairlead_sdk.errors import FairleadError as SdkError
 from fairlead_sdk.forwarding import forward, open_tunnel
 from relay_gateway.dialler import Dialler
+from relay_gateway.ports import Stream
 from relay_gateway.session import WantedSession
 from relay_gateway.target_rules import TargetRules
+from tests.contract.wire.full_server import full_server
 from tests.contract.wire.gateway_mesh import LAUNCH, connect, echoed, mesh, until
 
 pytestmark = pytest.mark.asyncio
@@ -59,17 +61,33 @@ async def listener() -> AsyncIterator[int]:
         yield int(server.sockets[0].getsockname()[1])
 
 
-async def failure(subject: Dialler, host: str, port: int) -> str:
+Dial = Callable[[Dialler, str, int], Awaitable[Stream]]
+
+
+async def by_stream(subject: Dialler, host: str, port: int) -> Stream:
+    return await subject.dial(SESSION, host, port)
+
+
+async def by_socket(subject: Dialler, host: str, port: int) -> Stream:
+    plug = await subject.connect_socket(SESSION, host, port)
+    return await asyncio.open_connection(sock=plug)
+
+
+both_ways = pytest.mark.parametrize("dial", [by_stream, by_socket])
+
+
+async def failure(dial: Dial, subject: Dialler, host: str, port: int) -> str:
     with pytest.raises(FairleadError) as caught:
-        await subject.dial(SESSION, host, port)
+        await dial(subject, host, port)
     return caught.value.reason
 
 
-async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched() -> None:
+@both_ways
+async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched(dial: Dial) -> None:
     async with listener() as port:
         for host in ("db.test", "twice.test", "127.0.0.1", "[::ffff:127.0.0.1]"):
             allowed = (f"db.test:{port}", f"twice.test:{port}", f"127.0.0.1:{port}")
-            reader, writer = await dialler(*allowed).dial(SESSION, host, port)
+            reader, writer = await dial(dialler(*allowed), host, port)
             plug = writer.get_extra_info("socket")
             assert plug.getpeername()[0].removeprefix("::ffff:") == "127.0.0.1"
             assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -80,40 +98,44 @@ async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched(
             await writer.wait_closed()
 
 
-async def test_why_a_host_is_not_reached(unused_tcp_port: int) -> None:
+@both_ways
+async def test_why_a_host_is_not_reached(dial: Dial, unused_tcp_port: int) -> None:
     port = unused_tcp_port
     subject = dialler(f"*:{port}", f"db.test:{port}")
-    assert await failure(subject, "db.test", port) == "dial_refused"
-    assert await failure(subject, "nowhere.test", port) == "host_unknown"
-    assert await failure(subject, "none.test", port) == "host_unknown"
-    assert await failure(subject, "slow.test", port) == "dial_timeout"
-    assert await failure(subject, "twice.test", port) == "target_denied"
-    assert await failure(subject, "127.0.0.1", port) == "target_denied"
-    assert await failure(subject, "db.test", 1) == "target_denied"
-    assert await failure(subject, "127.1", port) == "channel_unknown"
-    assert await failure(subject, "-", port) == "channel_unknown"
+    assert await failure(dial, subject, "db.test", port) == "dial_refused"
+    assert await failure(dial, subject, "nowhere.test", port) == "host_unknown"
+    assert await failure(dial, subject, "none.test", port) == "host_unknown"
+    assert await failure(dial, subject, "slow.test", port) == "dial_timeout"
+    assert await failure(dial, subject, "twice.test", port) == "target_denied"
+    assert await failure(dial, subject, "127.0.0.1", port) == "target_denied"
+    assert await failure(dial, dialler(f"127.0.0.1:{port}"), "127.0.0.1", port) == "dial_refused"
+    assert await failure(dial, subject, "db.test", 1) == "target_denied"
+    assert await failure(dial, subject, "127.1", port) == "channel_unknown"
+    assert await failure(dial, subject, "-", port) == "channel_unknown"
     hasty = dialler(f"*:{port}", seconds=0.05)
-    assert await failure(hasty, "silent.test", port) == "dial_timeout"
+    assert await failure(dial, hasty, "silent.test", port) == "dial_timeout"
 
 
-async def test_a_server_that_takes_nobody_is_a_timeout() -> None:
-    with closing(socket.socket()) as full:
-        full.bind(("127.0.0.1", 0))
-        full.listen(0)
-        port = int(full.getsockname()[1])
-        waiting = []
-        try:
-            for _ in range(3):
-                each = socket.socket()
-                each.setblocking(False)
-                with suppress(BlockingIOError):
-                    each.connect(("127.0.0.1", port))
-                waiting.append(each)
-            subject = dialler(f"db.test:{port}", seconds=0.2)
-            assert await failure(subject, "db.test", port) == "dial_timeout"
-        finally:
-            for each in waiting:
-                each.close()
+@both_ways
+@pytest.mark.parametrize("host", ["db.test", "127.0.0.1"])
+async def test_a_server_that_takes_nobody_is_a_timeout(dial: Dial, host: str) -> None:
+    with full_server() as port:
+        subject = dialler(f"{host}:{port}", seconds=0.2)
+        assert await failure(dial, subject, host, port) == "dial_timeout"
+
+
+@pytest.mark.parametrize("host", ["db.test", "127.0.0.1"])
+async def test_a_socket_that_is_given_up_while_it_is_connected_is_closed(host: str) -> None:
+    with full_server() as port:
+        known = set(os.listdir("/proc/self/fd"))
+        connecting = dialler(f"{host}:{port}").connect_socket(SESSION, host, port)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert set(os.listdir("/proc/self/fd")) != known
+        connecting.cancel()
+        await asyncio.wait((connecting,))
+        assert connecting.cancelled()
+        assert set(os.listdir("/proc/self/fd")) == known
 
 
 async def test_a_host_that_is_allowed_is_reached_through_the_gateway() -> None:

@@ -17,7 +17,7 @@ from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
 from tests.fakes.buffering_hop import buffering_hop
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]
 
 
 def url_of(it: Mesh) -> str:

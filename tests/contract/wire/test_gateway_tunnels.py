@@ -18,7 +18,7 @@ from tests.contract.tunnel.tunnel_world import Hop, Talk
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]
 
 EXECUTION = "exe_" + "a" * 26
 
@@ -212,8 +212,8 @@ def _load(it: Mesh) -> tuple[int, int]:
 
 
 async def test_a_drain_lets_open_channels_finish_and_takes_nothing_else() -> None:
-    async with asyncio.timeout(SECONDS):
-        async with mesh() as it, tunnel_client(it) as client, tunnel_client(it, "ses_b") as other:
+    async with asyncio.timeout(SECONDS), mesh() as it:
+        async with tunnel_client(it) as client, tunnel_client(it, "ses_b") as other:
             await client.attach()
             port = await client.listen(f"tcp:{it.servers.echo}")
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -230,10 +230,7 @@ async def test_a_drain_lets_open_channels_finish_and_takes_nothing_else() -> Non
             assert await reader.read() == b"two"
             writer.close()
             await draining
-            signalling, carrier = it.signalling, client.carriers[-1]
-            closing = asyncio.ensure_future(carrier.gone)
-        await closing
-        assert signalling.closed("ses_a") == ["peer_closed"]
+        await it.signalling.until(lambda: it.signalling.closed("ses_a") == ["peer_closed"])
 
 
 async def test_a_drain_waits_until_the_last_bytes_have_arrived() -> None:
