@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from fairlead_sdk.local_ends import Held, LocalEnd, local_end
 from fairlead_sdk.local_traffic import Traffic
+from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.channel_port import drop, hand_over
 from fairlead_tunnel.driver_sides import OPEN_UNSENT
@@ -26,7 +27,6 @@ from fairlead_tunnel.targets import Target
 from fairlead_tunnel.tunnel import TunnelFull
 from fairlead_tunnel.tunnel_client import TunnelClient, TunnelGone
 
-MOST_CONNECTIONS: Final = 1024
 HOLD_SECONDS: Final = 0.001
 """So long an OPEN waits for its first bytes."""
 GREETING_SECONDS: Final = 10.0

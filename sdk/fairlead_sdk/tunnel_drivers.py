@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Final
 
 from fairlead_sdk.errors import InvalidArgument
 from fairlead_tunnel.pumped_driver import PumpedDriver, PumpedUser
 from fairlead_tunnel.pumps import PumpChoice, make_pump
 from fairlead_tunnel.tunnel import Side
-from fairlead_tunnel.tunnel_client import ClientDriver, on_event_loop
+from fairlead_tunnel.tunnel_client import ClientDriver, MakeDriver, on_event_loop
 
 VARIABLE: Final = "FAIRLEAD_TUNNEL_PUMP"
-
-MakeDriver: TypeAlias = Callable[[PumpedUser], ClientDriver]
+MOST_CONNECTIONS: Final = 1024
+"""Of local connections at once."""
 
 
 class PumpUnknown(InvalidArgument):
@@ -38,11 +38,20 @@ def pump_choice(environment: Mapping[str, str]) -> PumpChoice:
 
 
 @contextmanager
-def drivers_of(choice: PumpChoice) -> Iterator[MakeDriver]:
-    """Have what makes drivers of clients' tunnels in the running loop; they end with the block."""
+def drivers_of(choice: PumpChoice, most: int = MOST_CONNECTIONS) -> Iterator[MakeDriver]:
+    """Have what makes drivers of clients' tunnels in the running loop; they end with the block.
+
+    A pump has at most `most` channels in a tunnel. Where it has failed, the event loop goes on.
+    """
     pump = make_pump(choice)
     if pump is None:
         yield on_event_loop
         return
+
+    def made(user: PumpedUser) -> ClientDriver:
+        with suppress(RuntimeError):
+            return PumpedDriver(pump=pump, side=Side.CLIENT, user=user, most_channels=most)
+        return on_event_loop(user)
+
     with closing(pump):
-        yield lambda user: PumpedDriver(pump=pump, side=Side.CLIENT, user=user)
+        yield made

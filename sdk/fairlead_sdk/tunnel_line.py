@@ -18,7 +18,7 @@ from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.session_errors import OpenTimeout, SessionEnded, is_gone, may_pass
 from fairlead_sdk.session_records import TUNNEL, SessionClosed, SessionTunnel, Subscribed
 from fairlead_sdk.session_talk import Sleep
-from fairlead_sdk.tunnel_drivers import MakeDriver, drivers_of
+from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS, drivers_of
 from fairlead_sdk.tunnel_sessions import (
     TunnelApi,
     TunnelFollower,
@@ -31,7 +31,7 @@ from fairlead_tunnel.client_carriers import LEAST_PAUSE, MOST_PAUSE, TunnelEnd
 from fairlead_tunnel.gateway_ways import GatewayWays
 from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.pumps import PumpChoice
-from fairlead_tunnel.tunnel_client import UNREACHABLE, TunnelClient, TunnelGone
+from fairlead_tunnel.tunnel_client import UNREACHABLE, MakeDriver, TunnelClient, TunnelGone
 
 ATTACH_SECONDS: Final = 5.0
 """For the first carrier of a tunnel."""
@@ -347,6 +347,7 @@ async def open_line(
     via: Sequence[Hop] = (),
     pump: PumpChoice = PumpChoice.AUTO,
     away_seconds: float = AWAY_SECONDS,
+    most: int = MOST_CONNECTIONS,
     uniform: Callable[[float, float], float] = random.uniform,
     sleep: Sleep = asyncio.sleep,
 ) -> AsyncIterator[TunnelLine]:
@@ -355,11 +356,11 @@ async def open_line(
     The gateway is dialled once, and again for `attach_seconds` where that fails: at the URLs that
     it gives, and by `via`, which leads to it too. When it is away for `away_seconds` whoever waits
     gets another tunnel, and what is open waits for it on. The tunnels run on the native pump where
-    it is installed, unless `pump` says otherwise.
+    it is installed, unless `pump` says otherwise; one has `most` channels there.
 
     Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
-    with drivers_of(pump) as make_driver:
+    with drivers_of(pump, most) as make_driver:
         line = TunnelLine(
             api=api,
             launch_id=launch_id,

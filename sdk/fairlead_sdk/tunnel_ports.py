@@ -13,13 +13,13 @@ from typing import Final
 from fairlead_sdk.doors import Door, Make
 from fairlead_sdk.forwarding import LocalPortUnusable, TargetInvalid
 from fairlead_sdk.local_connection import (
-    MOST_CONNECTIONS,
     LocalConnection,
     OnRefusal,
     SocksConnection,
 )
 from fairlead_sdk.local_sockets import listening_at
 from fairlead_sdk.local_traffic import Traffic
+from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.socks5 import Credentials
 from fairlead_tunnel.targets import Target, target_of

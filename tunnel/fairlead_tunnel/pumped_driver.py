@@ -263,7 +263,8 @@ class PumpedDriver:
 
     def stop_listening(self, listener: int) -> None:
         """Accept no more; when this returns the address is free."""
-        self._tunnel.stop_listening(listener)
+        with contextlib.suppress(RuntimeError):  # the pump has failed: it listens no more
+            self._tunnel.stop_listening(listener)
 
     def open(self, target: str, *, hold_seconds: float = 0.0) -> int:
         """Open a channel; its OPEN waits for its first bytes for at most `hold_seconds`.

@@ -60,6 +60,8 @@ class ListenerUser(ConnectionUser, Protocol):
 
 ClientDriver: TypeAlias = TunnelDriver | PumpedDriver
 """What runs a client's tunnel."""
+MakeDriver: TypeAlias = Callable[[PumpedUser], ClientDriver]
+"""Makes one for who is told what happens."""
 
 
 def on_event_loop(user: PumpedUser) -> TunnelDriver:
@@ -88,7 +90,7 @@ class TunnelClient:
         ticket: TunnelTicket,
         ways: Sequence[Way],
         uniform: Callable[[float, float], float],
-        make_driver: Callable[[PumpedUser], ClientDriver] = on_event_loop,
+        make_driver: MakeDriver = on_event_loop,
         changed: Callable[[bool], None] = lambda attached: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         held_seconds: float = HELD_SECONDS,

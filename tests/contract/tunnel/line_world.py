@@ -274,6 +274,7 @@ async def world(
             uniform=uniform,
             via=via,
             pump=pump,
+            most=most,
             away_seconds=away_seconds,
         ) as line:
             ports = TunnelPorts(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fairlead_sdk.tunnel_drivers import PumpUnknown, drivers_of, pump_choice
+from fairlead_tunnel.pumped_driver import NativeTunnel
 from fairlead_tunnel.pumps import PumpChoice
 from fairlead_tunnel.tunnel_client import on_event_loop
+from fairlead_tunnel.tunnel_driver import TunnelDriver
+from tests.unit.fairlead_tunnel.test_tunnel_client import Room
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,29 @@ def test_what_is_no_pump_is_refused() -> None:
 def test_python_runs_on_the_event_loop() -> None:
     with drivers_of(PumpChoice.PYTHON) as make_driver:
         assert make_driver is on_event_loop
+
+
+class FailedPump:
+    """A pump whose thread has ended with a fault."""
+
+    is_closed = False
+
+    def tunnel(self, **options: object) -> NativeTunnel:
+        """Make none."""
+        raise RuntimeError("the pump has failed")
+
+    def close(self) -> None:
+        """Note it."""
+        self.is_closed = True
+
+
+@pytest.mark.asyncio
+async def test_the_event_loop_goes_on_where_the_pump_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pump = FailedPump()
+    monkeypatch.setattr("fairlead_sdk.tunnel_drivers.make_pump", lambda choice: pump)
+    room = Room()
+    with drivers_of(PumpChoice.AUTO) as make_driver:
+        assert isinstance(room.client(make_driver).driver, TunnelDriver)
+    assert pump.is_closed

@@ -68,7 +68,7 @@ class FailingTunnel:
             raise RuntimeError("the pump has failed")
         return 7
 
-    def connect(self, channel: int, connection: socket.socket, early: bytes) -> None:
+    def connect(self, channel: int, connection: socket.socket, early: bytes, reply: bytes) -> None:
         """Drop it."""
         connection.close()
 

@@ -18,7 +18,7 @@ from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.records import Suite
 from fairlead_tunnel.tunnel import TunnelFull
-from fairlead_tunnel.tunnel_client import TunnelClient, TunnelGone
+from fairlead_tunnel.tunnel_client import MakeDriver, TunnelClient, TunnelGone, on_event_loop
 from fairlead_tunnel.ways import Kind
 from tests.eventually import eventually
 
@@ -126,7 +126,7 @@ class Room:
     changes: list[bool] = field(default_factory=list)
     held_seconds: float = 60.0
 
-    def client(self) -> TunnelClient:
+    def client(self, make_driver: MakeDriver = on_event_loop) -> TunnelClient:
         """Make one."""
         return TunnelClient(
             ticket=TunnelTicket(
@@ -137,6 +137,7 @@ class Room:
                 suite=Suite.AES_256_GCM,
             ),
             ways=[OneWay(self.ways, each) for each in self.kinds],
+            make_driver=make_driver,
             uniform=self._longest,
             sleep=self._pause,
             changed=self.changes.append,
