@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import time
 from collections.abc import Awaitable, Iterator, Sequence
@@ -64,6 +65,7 @@ async def wait_ended(
     """
     from fairlead_sdk.session_errors import SessionEnded
 
+    gc.freeze()  # what start-up made stays, and is not looked through again and again
     showing = asyncio.ensure_future(_shown(traffic, terminal))
     try:
         await losing
