@@ -67,10 +67,17 @@ class Outbox:
 
     def deadline(self) -> float | None:
         """Return when something has to be sent at the latest, if nothing happens."""
+        if not self._held:
+            return self._arrivals.due
         times = [*self._held.values()]
         if self._arrivals.due is not None:
             times.append(self._arrivals.due)
-        return min(times, default=None)
+        return min(times)
+
+    def has_news(self, now: float) -> bool:
+        """Say whether there is something to send, but for what is held."""
+        is_wanted = bool(self._ready) or self._window.due or self.ping_due
+        return is_wanted or self._arrivals.is_due(now)
 
     def clear(self) -> None:
         """Send nothing of any channel any more."""

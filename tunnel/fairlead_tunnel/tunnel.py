@@ -217,6 +217,10 @@ class Tunnel:
         """Return when `take_batch` has something to send at the latest, if nothing happens."""
         return self._outbox.deadline()
 
+    def has_news(self, now: float) -> bool:
+        """Say whether `take_batch` may have something now, unless all that may be is under way."""
+        return self._close_due or (self._over is None and self._outbox.has_news(now))
+
     def take_batch(
         self,
         *,
@@ -239,10 +243,8 @@ class Tunnel:
             return self._outbox.take_batch(
                 carrier=carrier, most=most, now=now, answer=answer, alive=alive, opens=opens
             )
-        if not self._close_due:
-            return None
-        self._close_due = False
-        return self._outbox.last(Close(self._over.reason, self._over.message))
+        is_due, self._close_due = self._close_due, False
+        return self._outbox.last(Close(self._over.reason, self._over.message)) if is_due else None
 
     def carrier_lost(self, carrier: int, *, heard: bool = False) -> None:
         """Send again what this carrier had under way; of a poll that was `heard`, only the rest.

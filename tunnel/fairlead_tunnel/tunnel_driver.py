@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairlead_tunnel.channel_port import Port
@@ -23,6 +25,11 @@ from fairlead_tunnel.tunnel_events import (
     TunnelOver,
 )
 
+CROWD_SECONDS: Final = 0.0001
+"""What is read so soon after the last batch left is one of many things: they leave together."""
+_LEAST_DELAY: Final = 0.001
+"""Clocks of loops differ in how fine they are: a look at a time that is not quite there is late
+enough, and not at once again."""
 _MOST_BATCHES: Final = 8
 """So many leave at a time before others on the loop have their turn."""
 
@@ -45,13 +52,19 @@ class TunnelDriver:
     """Moves what a tunnel has between its carriers and its ports; used from one event loop only.
 
     What its methods cause is sent when the loop has its turn, so that what happens together leaves
-    together. What waits here is bounded: early bytes by the limits of their channels, and of each
-    port one read that the tunnel had no room for.
+    together; what a port reads while nothing else happens leaves at once. What waits here is
+    bounded: early bytes by the limits of their channels, and of each port one read that the tunnel
+    had no room for.
     """
 
-    def __init__(self, *, tunnel: Tunnel, user: DriverUser) -> None:
+    def __init__(
+        self, *, tunnel: Tunnel, user: DriverUser, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._tunnel = tunnel
         self._user = user
+        self._clock = clock
+        self._sent_at = -math.inf
+        self._is_taking = False
         self._loop = asyncio.get_running_loop()
         self._carriers: dict[int, OrderedCarrier] = {}
         self._greeting: set[int] = set()
@@ -59,6 +72,7 @@ class TunnelDriver:
         self._soon: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timed_at = 0.0  # when the timer last fired: what was due then is, and nothing else
+        self._timer_due = 0.0
         self._is_over = False
 
     @property
@@ -96,9 +110,15 @@ class TunnelDriver:
 
     def take(self, batch: bytes) -> None:
         """Take a batch that came over a carrier."""
-        for event in self._tunnel.receive(batch, self._loop.time()):
+        now = self._loop.time()
+        self._is_taking = True
+        for event in self._tunnel.receive(batch, now):
             self._on(event)
-        self.flush_soon()
+        self._is_taking = False
+        if self._tunnel.has_news(now):
+            self.flush_soon()
+        else:
+            self._set_timer()
 
     def hello_batch(self, number: int, most: int) -> bytes:
         """Return what goes with a client's hello: what there is to send, and which carriers live.
@@ -189,7 +209,7 @@ class TunnelDriver:
             return False
         taken = self._tunnel.write(channel, content)
         stream.unsent = content[taken:]
-        self.flush_soon()
+        self._flush_next()
         return not stream.unsent
 
     def port_finished(self, channel: int) -> None:
@@ -206,7 +226,8 @@ class TunnelDriver:
     def port_consumed(self, channel: int, count: int) -> None:
         """Note that bytes have left."""
         self._tunnel.consumed(channel, count)
-        self.flush_soon()
+        if self._tunnel.has_news(0.0):
+            self.flush_soon()
 
     def port_lost(self, channel: int, error: Exception | None) -> None:
         """Note that a port is gone; a channel that was not done is given up."""
@@ -311,6 +332,14 @@ class TunnelDriver:
 
     # Sending
 
+    def _flush_next(self) -> None:
+        """Send what was read at once if it comes alone, and else with what comes beside it."""
+        is_alone = self._soon is None and not self._is_taking
+        if is_alone and self._clock() - self._sent_at > CROWD_SECONDS:
+            self._flush()
+        else:
+            self.flush_soon()
+
     def _flush(self) -> None:
         self._soon = None
         for _ in range(_MOST_BATCHES):
@@ -330,9 +359,11 @@ class TunnelDriver:
                 carrier=number, most=carrier.most_bytes, now=self._timed_at
             )
             if batch is None:
-                return has_sent
+                break
             carrier.send(batch)
             has_sent = True
+        if has_sent:
+            self._sent_at = self._clock()
         return has_sent
 
     def _set_timer(self) -> None:
@@ -341,10 +372,12 @@ class TunnelDriver:
         if due is None or not any(each.can_send for each in self._carriers.values()):
             return
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._on_time)
+        self._timer_due = due
+        delay = max(due - self._loop.time(), _LEAST_DELAY)
+        self._timer = self._loop.call_later(delay, self._on_time)
 
     def _on_time(self) -> None:
         """Send what is due: after what the loop had to read, however late it is.
