@@ -54,7 +54,7 @@ def _page(host: str) -> Iterator[int]:
 
 
 @contextmanager
-def _running(
+def running(
     stack: RunningStack, *arguments: str, pump: str = "auto"
 ) -> Iterator[subprocess.Popen[str]]:
     """Run `fairlead` until Ctrl-C, which ends it well."""
@@ -74,7 +74,7 @@ def _running(
         process.communicate()
 
 
-def _made(process: subprocess.Popen[str]) -> dict[str, object]:
+def made_by(process: subprocess.Popen[str]) -> dict[str, object]:
     assert process.stdout is not None
     found = json.loads(process.stdout.readline())
     assert isinstance(found, dict)
@@ -141,8 +141,8 @@ def test_a_proxy_leads_into_the_sandbox_and_where_the_operator_allows(
     stack: RunningStack, sandbox: tuple[str, int], pages: tuple[int, int], pump: str
 ) -> None:
     sandbox_id, port = sandbox
-    with _running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
-        made = _made(process)
+    with running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
+        made = made_by(process)
         proxy = made["port"]
         status, listing = _curl(proxy, f"http://sandbox:{port}/")
         assert (status, b"Directory listing" in listing) == (0, True)
@@ -166,8 +166,8 @@ def test_a_gateway_that_starts_anew_gets_another_tunnel(
     stack: RunningStack, sandbox: tuple[str, int], pump: str
 ) -> None:
     sandbox_id, port = sandbox
-    with _running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
-        proxy = _made(process)["port"]
+    with running(stack, "socks", sandbox_id, "--port", "0", pump=pump) as process:
+        proxy = made_by(process)["port"]
         assert _code(proxy, "sandbox", port) == 0
         os.kill(stack.pids["relay-gateway"], signal.SIGKILL)
 
@@ -184,10 +184,8 @@ def test_a_forward_goes_over_a_tunnel_with_several_ports_and_sockets(
 ) -> None:
     sandbox_id, port = sandbox
     path = stack.places.root / "web.sock"
-    with _running(
-        stack, "forward", sandbox_id, f"0:{port}", f"{path}:{port}", pump=pump
-    ) as process:
-        made, at = _made(process), _made(process)
+    with running(stack, "forward", sandbox_id, f"0:{port}", f"{path}:{port}", pump=pump) as process:
+        made, at = made_by(process), made_by(process)
         with socket.create_connection(("127.0.0.1", int(str(made["port"])))) as inside:
             assert _answers(inside)
         with socket.socket(socket.AF_UNIX) as inside:
@@ -211,8 +209,8 @@ def test_where_no_carrier_can_be_reached_a_forward_goes_over_webrtc() -> None:
         made = fairlead.sandboxes.create(isolation="process")
         port = int(made.commands.run(["sh", "-c", _SERVE]).stdout)
         path = where.root / "web.sock"
-        with _running(stack, "forward", made.sandbox_id, f"0:{port}", f"{path}:{port}") as process:
-            local = _made(process)
+        with running(stack, "forward", made.sandbox_id, f"0:{port}", f"{path}:{port}") as process:
+            local = made_by(process)
             with socket.create_connection(("127.0.0.1", int(str(local["port"])))) as inside:
                 assert _answers(inside)
             with socket.socket(socket.AF_UNIX) as inside:

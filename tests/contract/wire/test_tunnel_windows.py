@@ -11,7 +11,7 @@ import pytest
 
 from fairlead_tunnel.endpoints import Endpoint
 from fairlead_tunnel.websocket_pipe import connect_websocket
-from tests.contract.tunnel.http_world import polls
+from tests.contract.tunnel.http_world import attach_pipe, polls
 from tests.contract.tunnel.talks import SECONDS, SIZE, reset
 from tests.contract.wire.full_server import full_server
 from tests.contract.wire.gateway_mesh import mesh, until
@@ -49,11 +49,8 @@ async def test_a_tunnel_moves_from_carrier_to_carrier_under_its_channels() -> No
         await echoed()
         writer.write(b"under way")
         client.carriers[-1].stream.abort()
-        number, handshake = client.ticket.handshake()
-        over_socket = await connect_websocket(
-            url, driver=client.end.driver, number=number, handshake=handshake
-        )
-        await over_socket.ready
+        pipe = await connect_websocket(url)
+        over_socket = await attach_pipe(client.end.driver, client.ticket, pipe)
         assert await reader.readexactly(9) == b"under way"
         await echoed()
         writer.write(b"under way")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -115,8 +116,20 @@ class Connector:
         if self._fault is not None:
             raise self._fault
 
+    def connect_socket(
+        self, session: WantedSession, host: str, port: int
+    ) -> asyncio.Future[socket.socket]:
+        """Let the time pass; what it connects is not looked at."""
+
+        async def connected() -> socket.socket:
+            await self.connect(session, host, port, asyncio.Protocol)
+            return socket.socket()
+
+        return asyncio.ensure_future(connected())
+
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("has_pump", [False, True])
 @pytest.mark.parametrize(
     ("seconds", "fault", "said"),
     [
@@ -127,7 +140,7 @@ class Connector:
     ],
 )
 async def test_a_tunnels_connections_have_a_span_when_they_fail_or_are_slow(
-    seconds: float, fault: Exception | None, said: dict[str, str] | None
+    seconds: float, fault: Exception | None, said: dict[str, str] | None, has_pump: bool
 ) -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -137,7 +150,10 @@ async def test_a_tunnels_connections_have_a_span_when_they_fail_or_are_slow(
         connector=connector, tracer_provider=provider, time_ns=connector.time_ns
     )
     with pytest.raises(type(fault)) if fault is not None else contextlib.nullcontext():
-        await traced.connect(SESSION, "host", 80, asyncio.Protocol)
+        if has_pump:
+            (await traced.connect_socket(SESSION, "host", 80)).close()
+        else:
+            await traced.connect(SESSION, "host", 80, asyncio.Protocol)
     spans = exporter.get_finished_spans()
     if said is None:
         assert not spans
