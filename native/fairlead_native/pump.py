@@ -236,6 +236,10 @@ class PumpedTunnel:
         """Give a channel up, and drop its connection."""
         self._core.refuse(self.number, channel, reason, message)
 
+    def recall(self) -> None:
+        """Give up all channels whose OPEN never left, and give their connections back."""
+        self._core.recall(self.number)
+
     def close(self, reason: str, message: str) -> None:
         """End the tunnel, its connections and its carriers, after telling the peer; once."""
         self._core.close(self.number, reason, message)

@@ -263,6 +263,7 @@ impl Pump {
         if lane.is_done(now) {
             lane.end_all(&mut self.around);
         }
+        lane.count();
         self.events.push(id, &mut lane.happenings);
         if let Some(due) = lane.deadline() {
             lane.scheduled = Some(due);

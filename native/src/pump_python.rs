@@ -194,6 +194,10 @@ impl PumpCore {
         Ok(())
     }
 
+    fn recall(&self, tunnel: u32) {
+        self.tell(tunnel, Lane::recall);
+    }
+
     fn close(&self, tunnel: u32, reason: String, message: String) -> PyResult<()> {
         check_reason(&reason)?;
         self.tell(tunnel, move |lane, around| {

@@ -89,6 +89,8 @@ class NativeTunnel(Protocol):
 
     def refuse(self, channel: int, reason: str, message: str) -> None: ...
 
+    def recall(self) -> None: ...
+
     def close(self, reason: str, message: str) -> None: ...
 
 
@@ -303,6 +305,10 @@ class PumpedDriver:
         if channel in self._led:
             self._refused.add(channel)
         self._tunnel.refuse(channel, reason, message)
+
+    def recall(self) -> None:
+        """End what no carrier has taken the OPEN of, with OPEN_UNSENT; client only."""
+        self._tunnel.recall()
 
     def close(self, reason: str, message: str) -> None:
         """End the tunnel, its ports and its carriers, after telling the peer; once."""

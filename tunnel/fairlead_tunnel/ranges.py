@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 
 class RangeSet:
@@ -76,3 +76,11 @@ class RangeSet:
             start = self._ends[place]
             place += 1
         return found
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the ranges of these numbers, lowest first, each with its last number."""
+    found = RangeSet()
+    for number in numbers:
+        found.add(number, number + 1)
+    return [(start, end - 1) for start, end in found]

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
+from fairlead_tunnel.byte_channel import Misuse
 from fairlead_tunnel.channel import Channel, ChannelFrame, Ending, Item
 from fairlead_tunnel.flights import Arrivals
 from fairlead_tunnel.frames import (
@@ -76,10 +77,6 @@ class Side(Enum):
     GATEWAY = "gateway"
 
 
-class Misuse(RuntimeError):
-    """This side asked for what the protocol does not allow: a fault of the program."""
-
-
 class TunnelFull(RuntimeError):
     """As many channels are open as a tunnel has."""
 
@@ -101,9 +98,7 @@ class Tunnel:
         self._outbox = Outbox(channels=self._channels, window=self._window, arrivals=self._arrivals)
         self._room = SendRoom(window=CHANNEL_WINDOW, shared=TUNNEL_WINDOW)
         self._early = 0
-        self._ack_said = 0
-        self._all_said = 0
-        self._alive_said = 0
+        self._ack_said = self._all_said = self._alive_said = 0  # by which batch
         self._over: TunnelOver | None = None
         self._close_due = False
 
@@ -127,8 +122,8 @@ class Tunnel:
     def open(self, target: str, *, hold_until: float | None = None) -> int:
         """Open a channel and return its number; client only.
 
-        With `hold_until` the OPEN waits for the first `write`, `finish` or `reset`, or for that
-        time, so that it leaves with its first bytes. TunnelFull: no more channels now.
+        With `hold_until` the OPEN waits until then for the first `write`, `finish` or `reset`.
+        TunnelFull: no more channels now.
         """
         if self._side is not Side.CLIENT or self._over:
             raise Misuse("only the client of a tunnel that is not over opens channels")
@@ -196,6 +191,10 @@ class Tunnel:
         channel = self._channels.get(channel_id)
         if channel is not None and not channel.ended:
             self._give_up(channel, Ending(reason, message))
+
+    def unsent(self) -> list[int]:
+        """Return the channels of a client whose OPEN was given to no carrier so far."""
+        return [k for k, each in self._channels.items() if not each.has_left and not each.ended]
 
     def ping(self) -> None:
         """Ask the peer for a sign of life with the next batch."""

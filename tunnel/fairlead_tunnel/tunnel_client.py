@@ -143,7 +143,7 @@ class TunnelClient:
         over; says why.
         """
         try:
-            await self._carriers.keep(self._held_seconds, self._changed)
+            await self._carriers.keep(self._held_seconds, self._tell)
         except (AttachRefused, WaysFailed) as error:
             end = self._end_by(error)
             self._end(end.reason, end.message)
@@ -153,6 +153,11 @@ class TunnelClient:
         """End the tunnel and its channels, and give the gateway a second to be told."""
         self._end(reason, message)
         await self._carriers.close(_GOODBYE_SECONDS)
+
+    def _tell(self, attached: bool) -> None:
+        self._changed(attached)
+        if not attached:
+            self._driver.recall()  # who opened them may go on elsewhere
 
     def _end_by(self, error: AttachRefused | WaysFailed) -> TunnelEnd:
         if self._over.done():

@@ -11,7 +11,7 @@ from typing import Final
 from fairlead_tunnel.channel_port import Port
 from fairlead_tunnel.driver_sides import OPEN_UNSENT, TICKET_CARRIER, DriverUser, OrderedCarrier
 from fairlead_tunnel.frames import Content, Range
-from fairlead_tunnel.ranges import RangeSet
+from fairlead_tunnel.ranges import RangeSet, ranges_of
 from fairlead_tunnel.tunnel import Tunnel
 from fairlead_tunnel.tunnel_events import (
     CarriersNamed,
@@ -128,7 +128,7 @@ class TunnelDriver:
         has then not heard of it, whether or not that was the gateway.
         """
         self._greeting.add(number)
-        alive = _ranges_of({*self._carriers, *self._greeting})
+        alive = ranges_of({*self._carriers, *self._greeting})
         return self._first_batch(number, most, alive, opens=number == TICKET_CARRIER)
 
     def answer_batch(self, number: int, most: int, *, restate: bool = False) -> bytes:
@@ -194,6 +194,11 @@ class TunnelDriver:
         self._tunnel.reset(channel, reason, message)
         self._end(channel, reason, message)
         self.flush_soon()
+
+    def recall(self) -> None:
+        """End what no carrier has taken the OPEN of, with OPEN_UNSENT; client only."""
+        for channel in self._tunnel.unsent():
+            self.refuse(channel, OPEN_UNSENT, "The gateway is away.")
 
     def close(self, reason: str, message: str) -> None:
         """End the tunnel, its ports and its carriers, after telling the peer; once."""
@@ -387,10 +392,3 @@ class TunnelDriver:
         self._timer = None
         self._timed_at = self._loop.time()
         self._flush()
-
-
-def _ranges_of(numbers: set[int]) -> list[Range]:
-    found = RangeSet()
-    for number in numbers:
-        found.add(number, number + 1)
-    return [(start, end - 1) for start, end in found]

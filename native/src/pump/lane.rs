@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fairlead_tunnel::frames::MAX_RANGES;
@@ -331,6 +331,14 @@ impl Lane {
         }
         self.tell_sendable(now);
         true
+    }
+
+    /// Say how many channels have not ended at both sides, or have connections here.
+    pub fn count(&self) {
+        let channels = self.ports.len().max(self.tunnel.channels());
+        self.counts
+            .channels
+            .store(channels as u64, Ordering::Relaxed);
     }
 
     /// Return when it wants its next turn, if nothing happens.

@@ -75,6 +75,7 @@ pub struct Channel {
     pub has_left: bool,
     opens: bool,
     open_acked: bool,
+    open_lost: bool,
     peer_reset: bool,
     reset_acked: bool,
     due: Due,
@@ -97,6 +98,7 @@ impl Channel {
             has_left: false,
             opens,
             open_acked: !opens,
+            open_lost: false,
             peer_reset: false,
             reset_acked: false,
             due,
@@ -124,6 +126,12 @@ impl Channel {
     /// Say whether bytes wait that were never sent and that the peer takes.
     pub fn has_unsent(&self) -> bool {
         self.outbound.sent < self.outbound.written.min(self.outbound.limit)
+    }
+
+    /// Say whether the peer cannot know it: its OPEN never left, or no OPEN was lost and the peer,
+    /// which has `told` all that came, has got none.
+    pub fn is_unheard(&self, told: bool) -> bool {
+        !self.has_left || (told && !self.open_acked && !self.open_lost)
     }
 
     /// Note that something has to be said.
@@ -280,7 +288,10 @@ impl Channel {
             Item::Segment | Item::Fin => {}
             Item::Window if self.has_ended() || self.inbound.length.is_some() => {}
             Item::Reset if self.reset_acked => {}
-            item => self.due.add(item),
+            item => {
+                self.open_lost |= item == Item::Open;
+                self.due.add(item);
+            }
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct Turn<'a> {
     pub answers: bool,
     /// The carriers that the client has, or none.
     pub alive: &'a [(u64, u64)],
+    /// Whether it may tell of channels that were told of before by none.
+    pub opens: bool,
 }
 
 /// Fills batches from channels that want to send, each in its turn.
@@ -84,9 +86,10 @@ impl Outbox {
         self.ack_lost = false;
     }
 
-    /// Append the batch that ends the tunnel.
+    /// Append the batch that ends the tunnel, and says what came before: nothing else did.
     pub fn last(&mut self, reason: &str, message: &str, out: &mut Vec<u8>) {
         let start = begin(out);
+        Frame::Ack(self.arrivals.ranges()).encode(out);
         Frame::Close(reason, message).encode(out);
         self.depart(0, Vec::new(), start, out);
     }
@@ -128,7 +131,7 @@ impl Outbox {
         let mut parts = Vec::new();
         if !self.departures.are_full() {
             let room = turn.most - BATCH_HEADER_BYTES - ROOM_FOR_NEWS;
-            self.fill(channels, out, &mut parts, room);
+            self.fill(channels, out, &mut parts, room, turn.opens);
         }
         if out.len() == before && !ack_due && turn.alive.is_empty() {
             out.truncate(start);
@@ -198,6 +201,7 @@ impl Outbox {
         out: &mut Vec<u8>,
         parts: &mut Vec<Part>,
         room: usize,
+        opens: bool,
     ) {
         let before = out.len();
         if std::mem::take(&mut self.window.due) {
@@ -222,6 +226,10 @@ impl Outbox {
                 continue;
             };
             channel.is_queued = false;
+            if !opens && channel.is_unheard(false) {
+                self.want(channel);
+                continue;
+            }
             channel.take_control(out, parts);
             let left = room - (out.len() - before) - 16;
             let share = if self.ready.is_empty() {

@@ -11,6 +11,9 @@ use crate::frames::{MAX_RANGES, MAX_TARGET_BYTES, is_reason};
 use crate::outbox::{Outbox, SMALLEST_BATCH, Turn};
 use crate::ranges::RangeSet;
 
+/// The number of the carrier that a ticket attaches.
+const TICKET_CARRIER: u32 = 1;
+
 mod receiving;
 
 /// Which end of the tunnel this is.
@@ -79,10 +82,12 @@ pub struct Tunnel {
     early: usize,
     starved: BTreeSet<u32>,
     ack_said: u64,
+    /// The newest batch that told all that had come.
+    all_said: u64,
     alive_said: u64,
     over: Option<Over>,
     /// The client's channels of which nothing had left when the tunnel ended.
-    unsaid: HashSet<u32>,
+    unheard: HashSet<u32>,
     close_due: bool,
 }
 
@@ -100,9 +105,10 @@ impl Tunnel {
             early: 0,
             starved: BTreeSet::new(),
             ack_said: 0,
+            all_said: 0,
             alive_said: 0,
             over: None,
-            unsaid: HashSet::new(),
+            unheard: HashSet::new(),
             close_due: false,
         }
     }
@@ -112,10 +118,17 @@ impl Tunnel {
         self.over.as_ref()
     }
 
-    /// Say whether the tunnel ended before any batch had this channel's OPEN: the gateway has never
-    /// heard of it.
-    pub fn never_left(&self, id: u32) -> bool {
-        self.unsaid.contains(&id)
+    /// Say whether the tunnel ended before the gateway could hear of this channel: its OPEN was in
+    /// no batch, or the gateway's last one says that it has not come.
+    pub fn is_unheard(&self, id: u32) -> bool {
+        self.unheard.contains(&id)
+    }
+
+    /// Return the channels of a client whose OPEN was in no batch so far.
+    pub fn unsent(&self) -> Vec<u32> {
+        let live = self.channels.values().filter(|each| !each.has_ended());
+        let unsent = live.filter(|each| each.is_unheard(false));
+        unsent.map(|channel| channel.id).collect()
     }
 
     /// Return how many channels are not forgotten.
@@ -221,11 +234,11 @@ impl Tunnel {
         }
     }
 
-    /// End the tunnel; the next batch, the last one, says so. Nothing once it is over.
+    /// End the tunnel; the next batch, the last one, says so, and all that has come. Once.
     pub fn close(&mut self, reason: &str, message: &str) {
         assert!(is_reason(reason));
         if self.over.is_none() {
-            self.end(reason, message);
+            self.end(reason, message, false);
             self.close_due = true;
         }
     }
@@ -252,12 +265,15 @@ impl Tunnel {
             now,
             answers: false,
             alive: &[],
+            opens: true,
         };
         self.take_turn(turn, out)
     }
 
     /// Append what goes with a carrier's handshake, as `take_batch`, with an acknowledgement that is
-    /// owed, and with the carriers that a client has, this one included: ranges with both ends.
+    /// owed, and with the carriers that a client has, this one included: ranges with both ends. The
+    /// hello of a later carrier than the first tells of no other channels: its refusal may come from
+    /// anybody on the way.
     pub fn first_batch(
         &mut self,
         carrier: u32,
@@ -272,6 +288,7 @@ impl Tunnel {
             now,
             answers: true,
             alive,
+            opens: self.side == Side::Gateway || carrier == TICKET_CARRIER,
         };
         self.take_turn(turn, out)
     }
@@ -331,14 +348,14 @@ impl Tunnel {
         }
     }
 
-    fn end(&mut self, reason: &str, message: &str) {
+    fn end(&mut self, reason: &str, message: &str, told: bool) {
         self.over = Some(Over {
             reason: reason.into(),
             message: message.into(),
         });
         if self.side == Side::Client {
-            let unsaid = self.channels.values().filter(|each| !each.has_left);
-            self.unsaid = unsaid.map(|channel| channel.id).collect();
+            let unheard = self.channels.values().filter(|each| each.is_unheard(told));
+            self.unheard = unheard.map(|channel| channel.id).collect();
         }
         self.channels.clear();
         self.outbox.clear();

@@ -85,8 +85,38 @@ fn a_tunnel_says_when_a_batch_would_have_something_in_it() {
     assert!(!client.has_to_send(now));
     client.open("tcp:2", None);
     client.close("closed", "Enough.");
-    assert!(!client.never_left(1) && client.never_left(2));
+    assert!(!client.is_unheard(1) && client.is_unheard(2));
     assert!(client.has_to_send(now));
     assert!(sent(&mut client, 1, now).is_some());
     assert!(!client.has_to_send(now));
+}
+
+#[test]
+fn the_last_batch_of_a_gateway_says_which_channels_it_has_not_heard_of() {
+    let now = Instant::now() + Duration::from_secs(1);
+    let (mut client, mut gateway) = pair(now);
+    client.open("tcp:2", None).unwrap();
+    assert!(sent(&mut client, 1, now).is_some()); // it crosses the end
+    client.open("tcp:3", None).unwrap();
+    assert!(sent(&mut client, 2, now).is_some());
+    client.carrier_lost(2, false); // it may have come before
+    assert!(sent(&mut client, 3, now).is_some());
+    gateway.close("drained", "The gateway stops.");
+    client.receive(&sent(&mut gateway, 1, now).unwrap(), now);
+    assert_eq!(
+        [1, 2, 3].map(|id| client.is_unheard(id)),
+        [false, true, false]
+    );
+}
+
+#[test]
+fn a_later_hello_tells_of_no_channel() {
+    let now = Instant::now() + Duration::from_secs(1);
+    let (mut client, _) = pair(now);
+    client.open("tcp:2", None).unwrap();
+    let mut hello = Vec::new();
+    assert!(client.first_batch(2, 4096, now, &[(2, 2)], &mut hello));
+    assert_eq!(client.unsent(), [2]);
+    assert!(sent(&mut client, 2, now).is_some());
+    assert_eq!(client.unsent(), [] as [u32; 0]);
 }

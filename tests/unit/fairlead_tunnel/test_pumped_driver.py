@@ -78,6 +78,9 @@ class FailingTunnel:
     def refuse(self, channel: int, reason: str, message: str) -> None:
         """Do nothing."""
 
+    def recall(self) -> None:
+        """Do nothing."""
+
     def close(self, reason: str, message: str) -> None:
         """Do nothing."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead_tunnel.byte_channel import Misuse
 from fairlead_tunnel.frames import (
     Accepted,
     Ack,
@@ -20,7 +21,6 @@ from fairlead_tunnel.frames import (
     encode,
 )
 from fairlead_tunnel.tunnel import (
-    Misuse,
     Side,
     Tunnel,
 )
@@ -337,6 +337,7 @@ def test_a_tunnel_that_is_over_names_the_channels_that_nobody_has_heard_of() -> 
     assert hello is not None
     frames = frames_of(b"".join(hello.pieces))
     assert frames == [Alive(((2, 2),)), Open(told, "db:5432")]
+    assert tunnel.unsent() == [held, waiting]
     tunnel.close("tunnel_unknown", "The gateway has started anew.")
     assert tunnel.over is not None
     assert tunnel.over.unsent == {held, waiting}

@@ -16,7 +16,7 @@ from fairlead_tunnel.client_carriers import TunnelEnd
 from fairlead_tunnel.driver_sides import OPEN_UNSENT, CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused, HandshakeInvalid
 from fairlead_tunnel.outbox import Batch
-from fairlead_tunnel.records import Suite
+from fairlead_tunnel.records import MAX_BATCH_BYTES, Suite
 from fairlead_tunnel.tunnel import TunnelFull
 from fairlead_tunnel.tunnel_client import MakeDriver, TunnelClient, TunnelGone, on_event_loop
 from fairlead_tunnel.ways import Kind
@@ -265,6 +265,9 @@ async def test_a_carrier_that_is_lost_is_replaced_and_channels_stay() -> None:
     client = room.client()
     await client.attach(5)
     client.open("tcp:80", user)
+    assert client.driver.answer_batch(1, MAX_BATCH_BYTES)  # its OPEN leaves
+    unsent = User()
+    client.open("tcp:81", unsent)
     keeping = asyncio.ensure_future(client.keep())
 
     async def carriers() -> int:
@@ -277,10 +280,10 @@ async def test_a_carrier_that_is_lost_is_replaced_and_channels_stay() -> None:
         await eventually(carriers, attached.__eq__)
         room.ways.carriers[-1].close()
     assert await eventually(changes, lambda found: len(found) >= 6) == [False, True] * 3
-    assert user.endings == []
+    assert (user.endings, unsent.endings) == ([], [OPEN_UNSENT])
     await client.close("normal", "Done.")
     assert await keeping == TunnelEnd("normal", "Done.")
-    assert user.endings == [OPEN_UNSENT]
+    assert user.endings == ["normal"]
 
 
 async def test_a_gateway_that_stays_away_ends_the_tunnel_and_its_channels() -> None:

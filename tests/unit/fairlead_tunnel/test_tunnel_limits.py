@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead_tunnel.byte_channel import Misuse
 from fairlead_tunnel.frames import (
     Accepted,
     Ack,
@@ -21,7 +22,6 @@ from fairlead_tunnel.frames import (
 from fairlead_tunnel.tunnel import (
     CHANNEL_WINDOW,
     TUNNEL_WINDOW,
-    Misuse,
     Side,
     Tunnel,
     TunnelFull,

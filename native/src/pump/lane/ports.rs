@@ -18,6 +18,7 @@ use crate::pump::{Role, Surroundings};
 const DRAINING: &str = "gateway_draining";
 /// The reason of a channel whose tunnel ended before the gateway has heard of it.
 const UNSENT: &str = "open_unsent";
+const AWAY: &str = "The gateway is away.";
 /// The ends of so many channels are kept for connections that may be on their way to them.
 const MOST_UNLED: usize = 1024;
 
@@ -128,6 +129,14 @@ impl Lane {
         self.tunnel.reset(channel, reason, message);
         self.unled.remove(&channel);
         self.end(channel, Ending::new(reason, message, false), around);
+    }
+
+    /// Give up what the gateway cannot have heard of, and give its connections back.
+    pub fn recall(&mut self, around: &mut Surroundings) {
+        for channel in self.tunnel.unsent() {
+            self.tunnel.reset(channel, UNSENT, AWAY);
+            self.end(channel, Ending::new(UNSENT, AWAY, true), around);
+        }
     }
 
     pub(super) fn on(&mut self, event: Event<'_>, around: &mut Surroundings) {
@@ -329,7 +338,7 @@ impl Lane {
     pub(super) fn over(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
         let channels: Vec<u32> = self.ports.keys().copied().collect();
         for channel in channels {
-            let is_unsent = self.tunnel.never_left(channel);
+            let is_unsent = self.tunnel.is_unheard(channel);
             let reason = if is_unsent { UNSENT } else { reason };
             self.end(channel, Ending::new(reason, message, is_unsent), around);
         }

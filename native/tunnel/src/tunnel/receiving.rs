@@ -58,11 +58,12 @@ impl Tunnel {
                 if std::mem::replace(&mut self.ack_said, batch) == batch {
                     return Err(Fault("a batch acknowledges twice"));
                 }
+                self.all_said = if ranges.len() < MAX_RANGES { batch } else { 0 };
                 return self.on_acked(ranges, events);
             }
             Frame::Alive(ref ranges) => return self.on_alive(ranges, batch, events),
             Frame::Close(reason, message) => {
-                self.end(reason, message);
+                self.end(reason, message, self.all_said == batch);
                 events.extend(self.over.clone().map(Event::Over));
                 return Ok(());
             }
