@@ -207,12 +207,25 @@ class Hop:
         may: asyncio.Event,
         said: bytearray,
     ) -> None:
-        with contextlib.suppress(OSError):
-            while content := await reader.read(65536):
-                said += content
-                await may.wait()
-                writer.write(content)
-                await writer.drain()
+        held: asyncio.Queue[bytes] = asyncio.Queue(4)
+
+        async def hear() -> None:
+            with contextlib.suppress(OSError):
+                while content := await reader.read(65536):
+                    said.extend(content)
+                    await held.put(content)
+            await held.put(b"")
+
+        async def pass_on() -> None:
+            while content := await held.get():
+                with contextlib.suppress(OSError):
+                    await may.wait()
+                    writer.write(content)
+                    await writer.drain()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hear())
+            group.create_task(pass_on())
         if self.tells_ends:
             writer.close()
 
