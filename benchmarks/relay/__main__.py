@@ -25,9 +25,8 @@ async def measured(recording: Recording) -> None:
         ]
         found = await bulk.measure(load, [*ours, *others])
         bulk.report(recording, found, [peer.name for peer in ours])
-        for peer in ours:
-            await idle.of_the_gateway(recording, load, peer)
     async with loaded() as load:
+        await idle.of_gateways(recording, load)
         await polls.through_the_hop(recording, load)
         await held.opens(recording, load)
         await goose.beside_goose(recording, load)
