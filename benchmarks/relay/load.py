@@ -11,6 +11,8 @@ from pathlib import Path
 from benchmarks.relay.go_program import built
 from benchmarks.sessions.program import Program, started
 
+SOURCE = Path(__file__).parent / "load"
+
 
 class ContentWrong(Exception):
     """What arrived is not what was sent, or nothing arrived."""
@@ -83,7 +85,7 @@ async def loaded(host: str = "127.0.0.1", *, inside: Sequence[str] = ()) -> Asyn
     is given.
     """
     async with (
-        built(Path(__file__).parent / "load") as tool,
+        built(SOURCE) as tool,
         started(tool, "serve", host) as target,
         started(*inside, tool, "drive") as client,
     ):

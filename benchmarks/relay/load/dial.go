@@ -59,3 +59,25 @@ func ask(connection net.Conn, target string) error {
 	}
 	return nil
 }
+
+func exchange(connection net.Conn, sent, got []byte) error {
+	if _, err := connection.Write(sent); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(connection, got); err != nil {
+		return err
+	}
+	if string(sent) != string(got) {
+		return errors.New("what came back is not what was sent")
+	}
+	return nil
+}
+
+func open(address string) error {
+	connection, err := dial(address, opEcho)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	return exchange(connection, []byte{7}, make([]byte, 1))
+}

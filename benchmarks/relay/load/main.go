@@ -1,7 +1,7 @@
 // Loads a TCP tunnel and checks what it moves: `load serve HOST` is the target behind the tunnel, `load drive` the client before it.
 //
-// `serve` listens on a free port of an address of this machine and prints it. `drive` takes a command a line and prints its result as a line of
-// JSON, {"error": ...} when anything that came was not what was sent:
+// `serve` listens on a free port of an address of this machine, prints it, and ends with its input. `drive` takes a command a line and prints its
+// result as a line of JSON, {"error": ...} when anything that came was not what was sent:
 //
 //	up HOST:PORT CONNECTIONS BYTES      each connection sends BYTES and hears their CRC; {"seconds", "stall_ms"}
 //	down HOST:PORT CONNECTIONS BYTES    each connection asks for BYTES and their CRC; {"seconds", "stall_ms"}
@@ -76,6 +76,7 @@ func serve(host string) error {
 		return err
 	}
 	fmt.Println(listener.Addr().(*net.TCPAddr).Port)
+	go ended()
 	for {
 		connection, err := listener.Accept()
 		if err != nil {
@@ -132,28 +133,6 @@ func together(count int, work func() error) error {
 	default:
 		return nil
 	}
-}
-
-func exchange(connection net.Conn, sent, got []byte) error {
-	if _, err := connection.Write(sent); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(connection, got); err != nil {
-		return err
-	}
-	if string(sent) != string(got) {
-		return errors.New("what came back is not what was sent")
-	}
-	return nil
-}
-
-func open(address string) error {
-	connection, err := dial(address, opEcho)
-	if err != nil {
-		return err
-	}
-	defer connection.Close()
-	return exchange(connection, []byte{7}, make([]byte, 1))
 }
 
 func microseconds(spent []time.Duration, share float64) float64 {
@@ -271,6 +250,12 @@ func tell(found result, err error) {
 	}
 	text, _ := json.Marshal(found)
 	fmt.Println(string(text))
+}
+
+// ended ends the program with its input.
+func ended() {
+	io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
 }
 
 func drive() {

@@ -15,8 +15,8 @@ import pytest_asyncio
 from benchmarks.recording import Recording
 from benchmarks.relay import bulk
 from benchmarks.relay.bulk import Measured
-from benchmarks.relay.go_program import can_be_built
-from benchmarks.relay.load import ContentWrong, Load, loaded
+from benchmarks.relay.go_program import built, can_be_built
+from benchmarks.relay.load import SOURCE, ContentWrong, Load, loaded
 from benchmarks.relay.ours import pumps_natively
 from benchmarks.relay.peers import Peer, Tunnel, installed
 
@@ -73,6 +73,20 @@ async def test_a_tunnel_that_changes_early_bytes_fails_it(load: Load, change: Ch
     async with hop(load.target, change) as address:
         with pytest.raises(ContentWrong):
             await load.up(address, 1, SIZE)
+
+
+@pytest.mark.asyncio
+async def test_the_target_ends_with_who_started_it() -> None:
+    if not can_be_built():
+        pytest.skip("the load tool is built with go, which is not here")
+    async with built(SOURCE) as tool:
+        serving = await asyncio.create_subprocess_exec(
+            tool, "serve", "127.0.0.1", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert serving.stdin is not None
+        serving.stdin.close()
+        async with asyncio.timeout(10):
+            assert await serving.wait() == 0
 
 
 @pytest.mark.asyncio
