@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
 from fairlead_sdk import AsyncFairlead, Fairlead
 from fairlead_tunnel.carriers import ClientCarrier, TunnelTicket
+from fairlead_tunnel.pumps import PumpChoice
 from fairlead_tunnel.records import Suite
 from tests.contract.tunnel.tunnel_world import ClientEnd
-from tests.e2e.running_stack import RunningStack
+from tests.e2e.running_stack import RunningStack, places, running_stack
 from tests.e2e.test_sessions import serving as started
 from tests.eventually import eventually
+
+
+@pytest.fixture(params=PumpChoice)
+def stack(request: pytest.FixtureRequest) -> Iterator[RunningStack]:
+    """A running stack whose gateway runs tunnels on this."""
+    if request.param is PumpChoice.AUTO:
+        yield request.getfixturevalue("stack")
+        return
+    extra = {"FAIRLEAD_TUNNEL_PUMP": request.param.value}
+    with places() as where, running_stack(replace(where, extra=extra)) as running:
+        yield running
 
 
 @pytest.fixture
