@@ -108,11 +108,15 @@ async def _takes_more(tunnel: Tunnel) -> bool:
 
 
 def test_a_process_is_asked_which_pump_it_has(tmp_path: Path) -> None:
-    program = tmp_path / "fairlead-pump"  # its only thread is called so
-    shutil.copy("/bin/sleep", program)
-    with subprocess.Popen([program, "60"]) as process:
+    program = tmp_path / "fairlead-pump"  # its only thread is called so, once it runs
+    shutil.copy("/bin/cat", program)
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"runs\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"runs\n"
         assert pumps_natively(process.pid)
-        process.kill()
     assert not pumps_natively(os.getpid())
 
 
