@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from fairlead_tunnel.carriers import TUNNEL_UNKNOWN, GatewayAttach, TunnelDesk
 from fairlead_tunnel.driver_sides import CarrierDriver
-from fairlead_tunnel.frames import Content
+from fairlead_tunnel.frames import Alive, Content, FrameInvalid, Range, decode
 from fairlead_tunnel.handshake import (
     MAX_EARLY_BYTES,
     MAX_HELLO_BYTES,
@@ -113,6 +114,7 @@ class PollLine:
         self._timer: asyncio.TimerHandle | None = None
         self._seen_at = self._loop.time()
         self._is_over = False
+        self._alive: Sequence[Range] = ()
         self.first: HeldPoll | None = None
         """The poll that what the tunnel has to send goes to."""
         self._look()
@@ -135,6 +137,7 @@ class PollLine:
             raise AttachRefused(POLL_REPLAYED, f"This poll is not taken: {error}.") from None
         self._seen_at = self._loop.time()
         poll = HeldPoll(self, ask)
+        self._note_alive(batches)
         self._waiting.append(poll)
         if self._is_over:  # the tunnel ended while nobody polled: say why
             self._answer(poll)
@@ -145,8 +148,38 @@ class PollLine:
             self._driver.take(batch)
         if len(self._waiting) > MOST_WAITING:
             self.finish(self._waiting[0])
+        self._drop_dead()
+        self._lose_dead()
         self._look()
         return poll
+
+    def _note_alive(self, batches: list[bytes]) -> None:
+        """Note which polls the client waits for, and answer the others: what is put into those from
+        now on would be lost, and nobody would tell.
+        """
+        for batch in batches[-1:]:
+            with contextlib.suppress(FrameInvalid):  # as the tunnel will find too
+                for frame in decode(batch)[2]:
+                    if isinstance(frame, Alive) and _newest(frame.ranges) > _newest(self._alive):
+                        self._alive = frame.ranges
+        self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        for poll in [each for each in self._waiting if self._is_dead(each.number)]:
+            self._waiting.remove(poll)
+            poll.answer.set_result(b"\x00" + seal_said(self._sealer, poll.number))
+
+    def _lose_dead(self) -> None:
+        """Send again what was put in polls that nobody waits for: the tunnel leaves out the batch
+        that says so when a later one overtook it over another carrier.
+        """
+        for number in [each for each in self._numbers if self._is_dead(each)]:
+            self._numbers.discard(number)
+            self._driver.detach(number)
+
+    def _is_dead(self, number: int) -> bool:
+        is_named = any(first <= number <= last for first, last in self._alive)
+        return number < _newest(self._alive) and not is_named
 
     def drop(self, poll: HeldPoll) -> None:
         """Note that nobody waits for a poll's answer any more."""
@@ -196,6 +229,7 @@ class PollLine:
             # It brought something: say that it came.
             batch = self._driver.answer_batch(poll.number, MAX_EARLY_BYTES, restate=True)
             if batch:
+                self._numbers.add(poll.number)
                 poll.add(batch)
         said = seal_said(self._sealer, poll.number)
         poll.answer.set_result(b"".join((b"\x00", said, *poll.records)))
@@ -226,6 +260,10 @@ class PollLine:
                 self._driver.detach(number)
         else:
             self._look()
+
+
+def _newest(alive: Sequence[Range]) -> int:
+    return alive[-1][1] if alive else 0
 
 
 class _Hello:

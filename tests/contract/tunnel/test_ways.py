@@ -110,6 +110,21 @@ async def test_a_line_goes_over_a_websocket_where_nothing_answers_at_the_tcp_por
                 assert kind_of(it) is Kind.WEBSOCKET
 
 
+async def test_a_port_that_takes_a_ticket_and_ends_is_passed_by_with_the_next_one() -> None:
+    async def hear_and_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(hear_and_end, "127.0.0.1", 0)
+    async with asyncio.timeout(SECONDS), behind_http() as (gateway, url):
+        gateway.urls = (f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}", url)
+        async with world(gateway=gateway) as it:
+            assert await echoed(await listening(it), CONTENT) == CONTENT
+            assert kind_of(it) is Kind.WEBSOCKET
+            assert it.mesh.opened == ["ses_0", "ses_1"]
+    server.close()
+
+
 @contextmanager
 def dead_port() -> Iterator[int]:
     """A port at which connections are neither made nor refused: its queue is full."""
