@@ -27,6 +27,8 @@ MOST_PROBE_PAUSE: Final = 120.0
 _STEADY_SECONDS: Final = 60.0
 """A carrier that has lasted for so long is worth a probe soon after it is lost."""
 
+_TOLD_SECONDS: Final = 1.0
+
 _OVERTAKEN: Final = "attach_replayed"
 
 
@@ -171,4 +173,7 @@ class ClientCarriers:
             else:
                 return
             left.remove(way)
+            if self._driver.is_over:  # a ticket was lost: why is told in a moment
+                await asyncio.wait((self._over,), timeout=_TOLD_SECONDS)
+                break
         raise WaysFailed("; ".join(faults) or "there is no way to it that is known here")

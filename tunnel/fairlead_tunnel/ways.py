@@ -166,15 +166,15 @@ async def reach_first(
 async def _some_result(
     trying: dict[asyncio.Task[Reached], Way], seconds: float | None, faults: list[str]
 ) -> asyncio.Task[Reached] | None:
-    """Return one that goes, the best if there are several; None after `seconds`, or once all have
-    failed, which are left out then.
+    """Return one that goes, the first in order if there are several; None after `seconds`, or once
+    all have failed, which are left out then.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds if seconds is not None else None
     while trying:
         left = max(until - loop.time(), 0.0) if until is not None else None
         done, _ = await asyncio.wait(trying, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        for task in sorted(done, key=lambda each: trying[each].kind):
+        for task in [each for each in trying if each in done]:
             try:
                 task.result()
             except OSError as error:
