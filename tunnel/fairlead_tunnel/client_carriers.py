@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,6 +11,9 @@ from typing import Final
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
+from fairlead_tunnel.path_watch import PathWatch, Step
+from fairlead_tunnel.record_stream import RecordStream
+from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.ways import (
     WAY_FAULTS,
     AttachedCarrier,
@@ -29,6 +33,8 @@ _STEADY_SECONDS: Final = 60.0
 
 _TOLD_SECONDS: Final = 1.0
 
+LOOK_SECONDS: Final = 0.5
+"""So often it is looked whether bytes come, while there are channels."""
 _OVERTAKEN: Final = "attach_replayed"
 
 
@@ -119,20 +125,47 @@ class ClientCarriers:
         """
         better = [each for each in self._ways if self._way and each.kind < self._way.kind]
         moving = asyncio.ensure_future(self._move(better))
+        watching = asyncio.ensure_future(self._watch(carrier))
         try:
             # The others outlast this wait, also when it is cancelled.
             await asyncio.wait(
-                (carrier.gone, self._over, moving), return_when=asyncio.FIRST_COMPLETED
+                (carrier.gone, self._over, moving, watching), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            moving.cancel()
-            await asyncio.wait((moving,))
-        if not moving.cancelled():
-            moving.result()
+            for task in (moving, watching):
+                task.cancel()
+            await asyncio.wait((moving, watching))
+        for task in (moving, watching):
+            if not task.cancelled():
+                task.result()
         if self._carrier is carrier:
             return carrier.gone.done()
         carrier.retire()
         return False
+
+    async def _watch(self, carrier: AttachedCarrier) -> None:
+        """Attach another carrier beside one whose path has died in silence, and end that one.
+
+        Only carriers are watched whose bytes go through this process: TCP on the event loop.
+        """
+        driver, stream = self._driver, carrier.stream
+        while not (isinstance(driver, TunnelDriver) and isinstance(stream, RecordStream)):
+            await self._loop.create_future()
+        watch = PathWatch(self._loop.time())
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not driver.channels:
+                watch = PathWatch(self._loop.time())
+                continue
+            step = watch.look(self._loop.time(), received=stream.received, unsent=stream.unsent)
+            if step is Step.ASK:
+                driver.ping()
+            elif step is Step.GIVE_UP:
+                watch = PathWatch(self._loop.time())
+                with contextlib.suppress(AttachRefused, WaysFailed):  # it may be back meanwhile
+                    await self._attach_one()
+                    stream.abort()
+                    return
 
     async def _move(self, better: Sequence[Way]) -> None:
         """Attach one of the better ways as soon as one goes; for ever where there is none."""

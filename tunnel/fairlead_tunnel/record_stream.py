@@ -20,7 +20,7 @@ from fairlead_tunnel.records import (
     RecordInvalid,
     Sealer,
 )
-from fairlead_tunnel.silence import notice_silence
+from fairlead_tunnel.silence import notice_silence, unacknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ class RecordStream(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(most=2 * _LARGEST_RECORD)
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
+        self.received = 0
+        """How many bytes have come."""
         self._is_full = False
         self._is_closing = False
         self._fault: Exception | None = None
@@ -89,6 +91,14 @@ class RecordStream(asyncio.BufferedProtocol):
     def can_send(self) -> bool:
         """Say whether a batch may be sent now."""
         return self._sealer is not None and not self._is_full and not self._is_closing
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes have not left this machine, as far as it is known here."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return 0
+        return transport.get_write_buffer_size() + unacknowledged(transport)
 
     @property
     def is_connected(self) -> bool:
@@ -165,6 +175,7 @@ class RecordStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read; asyncio calls this."""
+        self.received += nbytes
         self._buffer.filled(nbytes)
         try:
             if self._opener is not None or self._greeted():

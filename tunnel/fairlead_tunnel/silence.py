@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+import sys
 from typing import Final
+
+if sys.platform == "linux":
+    import fcntl
+    import termios
 
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 _UNREAD_MS: Final = 30_000
@@ -23,3 +30,13 @@ def notice_silence(plug: socket.socket | None, *, always_reads: bool = False) ->
         option = getattr(socket, name, None)  # some systems lack one or the other
         if option is not None:
             plug.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def unacknowledged(transport: asyncio.Transport) -> int:
+    """Return how many bytes the kernel has that the peer's has not said to have; 0 if unknown."""
+    plug = transport.get_extra_info("socket")
+    if sys.platform == "linux" and plug is not None:
+        with contextlib.suppress(OSError):
+            found = fcntl.ioctl(plug.fileno(), termios.TIOCOUTQ, bytes(4))  # SIOCOUTQ
+            return int.from_bytes(found, sys.byteorder)
+    return 0

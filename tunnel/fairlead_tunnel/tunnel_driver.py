@@ -153,6 +153,11 @@ class TunnelDriver:
         )
         return b"".join(batch.pieces) if batch is not None else b""
 
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._tunnel.ping()
+        self.flush_soon()
+
     def flush_soon(self) -> None:
         """Send what there is when the loop has its turn."""
         if self._soon is None and not self._is_over:
