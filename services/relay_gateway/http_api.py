@@ -17,7 +17,7 @@ from fairlead_tunnel.stream_wire import STREAM_PATH
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH
 from relay_gateway.listener import listen
 from relay_gateway.tunnel_polls import serve_poll
-from relay_gateway.tunnel_socket import Receive, Scope, Send, serve_socket
+from relay_gateway.tunnel_socket import Receive, Scope, Send, SocketDesk
 from relay_gateway.tunnel_stream import StreamDesk
 
 STOP_SECONDS = 2.0
@@ -28,7 +28,7 @@ class GatewayApp:
 
     def __init__(self, *, why_not_ready: Callable[[], str], desk: TunnelDesk | None = None) -> None:
         self._why_not_ready = why_not_ready
-        self._desk = desk
+        self._sockets = SocketDesk(desk=desk) if desk is not None else None
         self._polls = PollDesk(desk=desk) if desk is not None else None
         self._streams = StreamDesk(desk=desk) if desk is not None else None
 
@@ -39,8 +39,8 @@ class GatewayApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            if self._desk is not None and scope["path"] == SOCKET_PATH:
-                await serve_socket(scope, receive, send, desk=self._desk)
+            if self._sockets is not None and scope["path"] == SOCKET_PATH:
+                await self._sockets.serve(scope, receive, send)
             else:
                 await send({"type": "websocket.close"})  # answered with 403
             return

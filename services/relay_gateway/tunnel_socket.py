@@ -11,9 +11,11 @@ from fairlead_tunnel.message_stream import MessageStream
 from relay_gateway.message_queue import MessageQueue
 
 Scope: TypeAlias = MutableMapping[str, object]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, object]]]
-Send: TypeAlias = Callable[[MutableMapping[str, object]], Awaitable[None]]
+Message: TypeAlias = MutableMapping[str, object]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+MOST_WAITING: Final = 256
 _HELLO_SECONDS: Final = 10.0
 _GOING_AWAY: Final = 1001
 
@@ -29,25 +31,47 @@ class _SocketCarrier(GatewayAttach):
         self.stream = MessageStream(self, self.pipe)
 
 
-async def serve_socket(scope: Scope, receive: Receive, send: Send, *, desk: TunnelDesk) -> None:
-    """Serve one WebSocket; that of a web page, which has an Origin, is refused with 403."""
-    await receive()  # websocket.connect
-    headers = scope["headers"]
-    if isinstance(headers, list) and any(name == b"origin" for name, _ in headers):
-        await send({"type": "websocket.close", "code": _GOING_AWAY})
-        return
-    await send({"type": "websocket.accept"})
-    carrier = _SocketCarrier(desk)
-    writing = asyncio.ensure_future(_write(carrier.pipe, send))
-    try:
-        await _read(receive, carrier.stream)
-    except TimeoutError:
-        carrier.pipe.abort()  # it did not say who it is
-        await writing
-    finally:
-        carrier.stream.lost(None)
-        writing.cancel()
-        await asyncio.wait((writing,))
+class SocketDesk:
+    """The WebSockets of one gateway; those that have said no hello are few, and not for long."""
+
+    def __init__(self, *, desk: TunnelDesk) -> None:
+        self._desk = desk
+        self._waiting = 0
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one; that of a web page, which has an Origin, is refused with 403, and one that
+        comes when 256 are about to say hello with 503.
+        """
+        await receive()  # websocket.connect
+        headers = scope["headers"]
+        if isinstance(headers, list) and any(name == b"origin" for name, _ in headers):
+            await send({"type": "websocket.close", "code": _GOING_AWAY})
+            return
+        if self._waiting >= MOST_WAITING:
+            await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
+            await send({"type": "websocket.http.response.body", "body": b""})
+            return
+        carrier = _SocketCarrier(self._desk)
+        writing = asyncio.ensure_future(_write(carrier.pipe, send))
+        try:
+            message = await self._first(receive, send)
+            await _read(message, receive, carrier.stream)
+        except TimeoutError:
+            carrier.pipe.abort()  # it did not say who it is
+            await writing
+        finally:
+            carrier.stream.lost(None)
+            writing.cancel()
+            await asyncio.wait((writing,))
+
+    async def _first(self, receive: Receive, send: Send) -> Message:
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                await send({"type": "websocket.accept"})
+                return await receive()
+        finally:
+            self._waiting -= 1
 
 
 async def _write(pipe: MessageQueue, send: Send) -> None:
@@ -58,9 +82,7 @@ async def _write(pipe: MessageQueue, send: Send) -> None:
     await send({"type": "websocket.close", "code": 1000})
 
 
-async def _read(receive: Receive, stream: MessageStream) -> None:
-    async with asyncio.timeout(_HELLO_SECONDS):
-        message = await receive()
+async def _read(message: Message, receive: Receive, stream: MessageStream) -> None:
     while message["type"] == "websocket.receive":
         content = message.get("bytes")
         if not isinstance(content, bytes):
