@@ -23,7 +23,7 @@ TIME ?= 30s
 export CMD
 
 .PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e fmt fmt-check lint \
-	types layers proto proto-check settings native native-check load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
+	types layers proto proto-check settings native native-check fuzz load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,8 @@ proto-check: $(DEV) ## Lint the .proto files; generated is committed; nothing br
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.check_proto
 
 ##@ Load
+fuzz: $(DEV) ## Feed what reads a tunnel with any bytes, each for TIME=; fails on a fault
+	$(PY) -m tests.fuzz $(TIME)
 load: $(DEV) ## Drive a stack with USERS= for TIME=; fails past a budget
 	$(PY) -m loadtests.run --users $(USERS) --time $(TIME)
 soak: $(DEV) ## Use a worker for TIME= while all is killed at random; fails when anything is left

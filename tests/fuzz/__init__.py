@@ -1,0 +1,1 @@
+"""What is fed with bytes that no peer would send."""
