@@ -192,6 +192,16 @@ class PumpedTunnel:
         """
         return self._core.take_batch(self.number, carrier, most)
 
+    def look(self, carrier: int) -> tuple[int, int] | None:
+        """Return how many bytes have come over a carrier that was given, and how many have not
+        arrived; None: it is gone. RuntimeError: the pump has failed.
+        """
+        return self._core.look(self.number, carrier)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._core.ping(self.number)
+
     def detach(self, carrier: int, *, heard: bool = False) -> None:
         """Drop a carrier, also one whose handshake has failed.
 

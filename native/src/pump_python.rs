@@ -194,6 +194,15 @@ impl PumpCore {
         Ok(())
     }
 
+    fn look(&self, py: Python<'_>, tunnel: u32, carrier: u32) -> PyResult<Option<(u64, u64)>> {
+        let found = self.ask(py, tunnel, move |lane, _| lane.look(carrier))?;
+        Ok(found.flatten())
+    }
+
+    fn ping(&self, tunnel: u32) {
+        self.tell(tunnel, |lane, _| lane.ping());
+    }
+
     fn recall(&self, tunnel: u32) {
         self.tell(tunnel, Lane::recall);
     }

@@ -13,7 +13,6 @@ from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.path_watch import PathWatch, Step
 from fairlead_tunnel.record_stream import RecordStream
-from fairlead_tunnel.tunnel_driver import TunnelDriver
 from fairlead_tunnel.ways import (
     WAY_FAULTS,
     AttachedCarrier,
@@ -146,10 +145,10 @@ class ClientCarriers:
     async def _watch(self, carrier: AttachedCarrier) -> None:
         """Attach another carrier beside one whose path has died in silence, and end that one.
 
-        Only carriers are watched whose bytes go through this process: TCP on the event loop.
+        Only carriers over TCP are watched.
         """
         driver, stream = self._driver, carrier.stream
-        while not (isinstance(driver, TunnelDriver) and isinstance(stream, RecordStream)):
+        while not isinstance(stream, RecordStream):
             await self._loop.create_future()
         watch = PathWatch(self._loop.time())
         while True:
@@ -157,7 +156,8 @@ class ClientCarriers:
             if not driver.channels:
                 watch = PathWatch(self._loop.time())
                 continue
-            step = watch.look(self._loop.time(), received=stream.received, unsent=stream.unsent)
+            received, unsent = stream.look()
+            step = watch.look(self._loop.time(), received=received, unsent=unsent)
             if step is Step.ASK:
                 driver.ping()
             elif step is Step.GIVE_UP:

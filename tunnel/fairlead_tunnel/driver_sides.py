@@ -83,6 +83,10 @@ class CarrierDriver(Protocol):
         """
         ...
 
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        ...
+
     def flush_soon(self) -> None:
         """Send what there is: a carrier has room."""
         ...

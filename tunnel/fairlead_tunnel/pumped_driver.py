@@ -12,6 +12,7 @@ import socket
 from typing import Final, Protocol
 
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
+from fairlead_tunnel.native_tunnel import NativeTunnel
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.tunnel import MOST_CHANNELS, Side, TunnelFull
@@ -40,58 +41,6 @@ class PumpedUser(DriverUser, Protocol):
         `getsockname` where it came from.
         """
         ...
-
-
-class NativeTunnel(Protocol):
-    """What is used of `fairlead_native.PumpedTunnel`."""
-
-    @property
-    def channels(self) -> int: ...
-
-    @property
-    def bytes_read(self) -> int: ...
-
-    @property
-    def bytes_written(self) -> int: ...
-
-    def take(self, batch: bytes) -> None: ...
-
-    def first_batch(self, carrier: int, most: int, *, restate: bool = False) -> bytes: ...
-
-    def attach(
-        self,
-        carrier: int,
-        connection: socket.socket,
-        *,
-        suite: int,
-        send: bytes,
-        receive: bytes,
-        received: bytes,
-    ) -> None: ...
-
-    def attach_foreign(self, carrier: int) -> None: ...
-
-    def take_batch(self, carrier: int, most: int) -> bytes | None: ...
-
-    def detach(self, carrier: int, *, heard: bool = False) -> None: ...
-
-    def listen(self, listener: socket.socket, target: str) -> int: ...
-
-    def stop_listening(self, listener: int) -> None: ...
-
-    def open(self, target: str, *, hold_seconds: float) -> int | None: ...
-
-    def connect(
-        self, channel: int, connection: socket.socket, early: bytes, reply: bytes
-    ) -> None: ...
-
-    def dial(self, channel: int, host: str, port: int) -> None: ...
-
-    def refuse(self, channel: int, reason: str, message: str) -> None: ...
-
-    def recall(self) -> None: ...
-
-    def close(self, reason: str, message: str) -> None: ...
 
 
 class NativePump(Protocol):
@@ -170,7 +119,9 @@ class PumpedDriver:
             return
         given = None
         if isinstance(carrier, RecordStream):
-            given = carrier.give(lambda: self._tunnel.detach(number))
+            given = carrier.give(
+                drop=lambda: self._tunnel.detach(number), look=lambda: self._look(number)
+            )
         if not isinstance(carrier, RecordStream) or given is None:
             self._foreign[number] = carrier
             self._tunnel.attach_foreign(number)
@@ -219,6 +170,15 @@ class PumpedDriver:
         with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
             return self._tunnel.first_batch(number, most, restate=restate)
         return b""
+
+    def _look(self, number: int) -> tuple[int, int]:
+        with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
+            return self._tunnel.look(number) or (0, 0)
+        return 0, 0
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self._tunnel.ping()
 
     def flush_soon(self) -> None:
         """Send what there is when the loop has its turn: a carrier that is here has room."""

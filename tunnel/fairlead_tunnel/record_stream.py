@@ -78,8 +78,8 @@ class RecordStream(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(most=2 * _LARGEST_RECORD)
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
-        self.received = 0
-        """How many bytes have come."""
+        self._received = 0
+        self._look: Callable[[], tuple[int, int]] | None = None
         self._is_full = False
         self._is_closing = False
         self._fault: Exception | None = None
@@ -92,13 +92,14 @@ class RecordStream(asyncio.BufferedProtocol):
         """Say whether a batch may be sent now."""
         return self._sealer is not None and not self._is_full and not self._is_closing
 
-    @property
-    def unsent(self) -> int:
-        """How many bytes have not left this machine, as far as it is known here."""
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        if self._look is not None:
+            return self._look()
         transport = self._transport
         if transport is None or transport.is_closing():
-            return 0
-        return transport.get_write_buffer_size() + unacknowledged(transport)
+            return self._received, 0
+        return self._received, transport.get_write_buffer_size() + unacknowledged(transport)
 
     @property
     def is_connected(self) -> bool:
@@ -127,11 +128,14 @@ class RecordStream(asyncio.BufferedProtocol):
         record = self._sealer.seal_in_order(b"".join(batch.pieces))
         self._transport.write(memoryview(record))
 
-    def give(self, drop: Callable[[], None]) -> GivenStream | None:
+    def give(
+        self, *, drop: Callable[[], None], look: Callable[[], tuple[int, int]]
+    ) -> GivenStream | None:
         """Give the connection away, from `opened` of its user: nothing is read or written here.
 
-        Who has it calls `given_ended` when it has ended; `drop` asks for that. None, and it stays
-        here: a part of the handshake has not left, or its bytes are not those of a socket.
+        Who has it calls `given_ended` when it has ended; `drop` asks for that, and `look` for what
+        it has received and not sent. None, and it stays here: a part of the handshake has not left,
+        or its bytes are not those of a socket.
         """
         transport, keys = self._transport, self._keys
         plug = transport.get_extra_info("socket") if transport is not None else None
@@ -141,14 +145,14 @@ class RecordStream(asyncio.BufferedProtocol):
             return None
         given = GivenStream(socket.socket(fileno=os.dup(plug.fileno())), keys, self._buffer.drain())
         self._is_given = True
-        self._drop = drop
+        self._drop, self._look = drop, look
         self._sealer = self._opener = None
         transport.abort()
         return given
 
     def given_ended(self, error: Exception) -> None:
         """Note that a connection that was given away has ended."""
-        self._drop = None
+        self._drop = self._look = None
         self._user.lost(error)
 
     def close(self) -> None:
@@ -175,7 +179,7 @@ class RecordStream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read; asyncio calls this."""
-        self.received += nbytes
+        self._received += nbytes
         self._buffer.filled(nbytes)
         try:
             if self._opener is not None or self._greeted():

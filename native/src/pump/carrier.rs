@@ -1,6 +1,7 @@
 //! One TCP connection that carries records of a tunnel, once its keys are known.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use fairlead_tunnel::Tunnel;
@@ -36,6 +37,8 @@ pub struct Carrier {
     pub is_readable: bool,
     pub is_writable: bool,
     pub is_closing: bool,
+    /// How many bytes have come.
+    pub received: u64,
     out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
@@ -59,6 +62,7 @@ impl Carrier {
             is_readable: true,
             is_writable: true,
             is_closing: false,
+            received: 0,
             out: Vec::new(),
             sent: 0,
             input,
@@ -77,6 +81,14 @@ impl Carrier {
     /// Return how many bytes wait for the kernel.
     pub fn unsent(&self) -> usize {
         self.out.len() - self.sent
+    }
+
+    /// Return how many bytes have not arrived, as far as it is known here.
+    pub fn unacknowledged(&self) -> u64 {
+        let mut queued: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ (tcp(7)) writes one int; where it fails, as for a Unix socket, none.
+        unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::TIOCOUTQ, &mut queued) };
+        self.unsent() as u64 + u64::try_from(queued).unwrap_or(0)
     }
 
     /// Seal what the tunnel has to send, as one record; say whether it had anything.
@@ -131,6 +143,7 @@ impl Carrier {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.end += count;
+                self.received += count as u64;
                 // What comes later is told anew; an end that was told already is not.
                 self.is_readable = count == room || self.is_closing;
             }

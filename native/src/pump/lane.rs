@@ -232,6 +232,17 @@ impl Lane {
         }
     }
 
+    /// Return how many bytes have come over a carrier, and how many have not arrived.
+    pub fn look(&self, number: u32) -> Option<(u64, u64)> {
+        let carrier = self.carriers.get(&number)?;
+        Some((carrier.received, carrier.unacknowledged()))
+    }
+
+    /// Ask the peer for a sign of life.
+    pub fn ping(&mut self) {
+        self.tunnel.ping();
+    }
+
     fn drop_carrier(&mut self, number: u32, why: &str, around: &mut Surroundings) {
         let carrier = self.carriers.remove(&number);
         if let Some(carrier) = &carrier {

@@ -234,6 +234,11 @@ impl Tunnel {
         }
     }
 
+    /// Ask the peer for a sign of life with the next batch.
+    pub fn ping(&mut self) {
+        self.outbox.ping_due = true;
+    }
+
     /// End the tunnel; the next batch, the last one, says so, and all that has come. Once.
     pub fn close(&mut self, reason: &str, message: &str) {
         assert!(is_reason(reason));

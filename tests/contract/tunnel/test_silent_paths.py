@@ -15,7 +15,7 @@ from tests.contract.tunnel.test_lines import echoed, listening
 from tests.contract.tunnel.tunnel_world import Hop
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
 CONTENT = secrets.token_bytes(6 * 1024 * 1024)
 
@@ -46,7 +46,6 @@ class Silent(Hop):
 @asynccontextmanager
 async def silent_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, Silent]]:
     """A world whose gateway is reached through such a hop; nobody is patient in it."""
-    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")
     monkeypatch.setattr("fairlead_tunnel.client_carriers.LOOK_SECONDS", 0.02)
     monkeypatch.setattr("fairlead_tunnel.path_watch.LEAST_QUIET", 0.1)
     gateway = Gateway()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_sdk.tunnel_drivers import PumpUnknown, drivers_of, pump_choice
-from fairlead_tunnel.pumped_driver import NativeTunnel
+from fairlead_tunnel.native_tunnel import NativeTunnel
 from fairlead_tunnel.pumps import PumpChoice
 from fairlead_tunnel.tunnel_client import on_event_loop
 from fairlead_tunnel.tunnel_driver import TunnelDriver

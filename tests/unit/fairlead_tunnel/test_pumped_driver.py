@@ -81,6 +81,13 @@ class FailingTunnel:
     def recall(self) -> None:
         """Do nothing."""
 
+    def look(self, carrier: int) -> tuple[int, int] | None:
+        """Fail."""
+        raise RuntimeError("the pump has failed")
+
+    def ping(self) -> None:
+        """Do nothing."""
+
     def close(self, reason: str, message: str) -> None:
         """Do nothing."""
 
