@@ -37,7 +37,7 @@ class PumpedUser(DriverUser, Protocol):
 
         Nothing was done for it: the gateway drains, or the tunnel ended before it heard of the
         channel (`open_unsent`); or it waits for its reply still. `early` was read of it, at most
-        64 KiB; an end that was read is told again. It does not block; one of `listen` says by
+        16 MiB; an end that was read is told again. It does not block; one of `listen` says by
         `getsockname` where it came from.
         """
         ...

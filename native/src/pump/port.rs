@@ -13,9 +13,6 @@ use super::buffers::{Buffers, READ_BYTES};
 
 /// So much of what waits for the connection is joined.
 const JOINED: usize = 64 * 1024;
-/// A connection of which more was read is not given back.
-const MOST_KEPT: usize = 64 * 1024;
-
 /// How far a connection is.
 pub enum Plug {
     /// The target is being connected by others.
@@ -45,8 +42,9 @@ pub struct Port {
     pub is_told: bool,
     /// What others have read of the connection, which counts as if it were still to be read.
     early: Bytes,
-    /// What was read while the channel was not accepted; None: the connection stays here.
-    kept: Option<Vec<u8>>,
+    /// What was read while the channel was not accepted, as much as its windows let through; None:
+    /// the connection stays here.
+    kept: Option<Vec<Bytes>>,
     /// What the connection is told when its channel is accepted, before anything of that.
     reply: Option<Bytes>,
     unwritten: VecDeque<Vec<u8>>,
@@ -91,7 +89,6 @@ impl Port {
         self.is_readable
             && !self.waits
             && !self.has_finished
-            && self.room_to_keep() > 0
             && matches!(self.plug, Plug::Connected(..))
     }
 
@@ -128,18 +125,10 @@ impl Port {
         self.reply.is_some()
     }
 
-    /// Return how much may be read: who is to be answered loses nothing of what was read.
-    fn room_to_keep(&self) -> usize {
-        match &self.kept {
-            Some(kept) if self.is_unanswered() => MOST_KEPT.saturating_sub(kept.len()),
-            _ => usize::MAX,
-        }
-    }
-
     /// Return the connection and what was read of it, if nothing has come of it yet; only then it
     /// is not here any more.
     pub fn give_back(&mut self) -> Option<(Socket, Vec<u8>)> {
-        let mut kept = self.kept.take()?;
+        let mut kept = self.kept.take()?.concat();
         match std::mem::replace(&mut self.plug, Plug::Missing) {
             Plug::Connected(socket, _) => {
                 kept.extend_from_slice(&self.early);
@@ -154,18 +143,13 @@ impl Port {
 
     /// Read at most `most` bytes; None: there are none now. Empty: the end.
     pub fn read(&mut self, most: usize, buffers: &mut Buffers) -> io::Result<Option<Bytes>> {
-        let most = most.min(self.room_to_keep());
         let found = if self.early.is_empty() {
             self.receive(most, buffers)?
         } else {
             Some(self.early.split_to(most.min(self.early.len())))
         };
         if let (Some(content), Some(kept)) = (&found, &mut self.kept) {
-            if kept.len() + content.len() <= MOST_KEPT {
-                kept.extend_from_slice(content);
-            } else {
-                self.kept = None;
-            }
+            kept.push(content.clone());
         }
         Ok(found)
     }

@@ -79,10 +79,7 @@ async def test_a_connection_that_has_ended_its_direction_is_taken_along() -> Non
             writer.close()
 
 
-async def test_a_connection_that_has_sent_all_that_a_channel_takes_is_taken_along(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "python")  # a pump reads no more than it keeps
+async def test_a_connection_that_has_sent_all_that_a_channel_takes_is_taken_along() -> None:
     content = secrets.token_bytes(12 * 1024 * 1024)
     async with asyncio.timeout(SECONDS), world() as it:
         port = await listening(it)

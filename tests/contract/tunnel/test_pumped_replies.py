@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 
 import pytest
@@ -12,11 +11,10 @@ pytest.importorskip("fairlead_native", reason="the native core is not built: mak
 
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
 from tests.contract.tunnel.talks import SECONDS, echo
-from tests.contract.tunnel.test_pumped_given_back import Waiting, ends, given, read, wants
+from tests.contract.tunnel.test_pumped_given_back import Waiting, ends, given, wants
 from tests.eventually import eventually
 
 pytestmark = pytest.mark.asyncio
-KEPT = 64 * 1024
 
 
 def waiting(end: PumpedClientEnd, target: str, early: bytes = b"") -> socket.socket:
@@ -51,27 +49,6 @@ async def test_it_is_given_back_with_the_reason_where_its_target_is_not_there() 
         assert ours.recv(100) == b"no"
         assert end.endings == []
         ours.close()
-
-
-async def test_no_more_is_read_than_can_be_given_back() -> None:
-    content = secrets.token_bytes(3 * KEPT)
-    async with asyncio.timeout(SECONDS), ends(Waiting) as (end, it):
-        await it.attach()
-        ours = waiting(end, "any", content[:1000])
-        ours.setblocking(False)
-        _, writer = await asyncio.open_connection(sock=ours)
-        writer.write(content[1000:])
-        await eventually(lambda: read(end), lambda count: count == KEPT)
-        await eventually(lambda: wants(it), lambda count: count == 1)
-        gateway = it.gateways[0]
-        assert isinstance(gateway, Waiting)
-        gateway.driver.refuse(1, "dial_refused", "Nothing listens there.")
-        found = await eventually(lambda: given(end), bool)
-        assert found == [(1, content[:KEPT], "dial_refused")]
-        there, back = await asyncio.open_connection(sock=end.connections.pop())
-        assert await there.readexactly(len(content) - KEPT) == content[KEPT:]
-        writer.close()
-        back.close()
 
 
 async def test_a_tunnel_that_ends_gives_back_who_waits() -> None:
