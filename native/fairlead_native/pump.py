@@ -211,10 +211,13 @@ class PumpedTunnel:
 
     # Channels
 
-    def listen(self, listener: socket.socket, target: str) -> int:
-        """Lead the connections of a listening socket to a target; returns the listener's number."""
+    def listen(self, listener: socket.socket, target: str, *, hold_seconds: float = 0.0) -> int:
+        """Lead the connections of a listening socket to a target; returns the listener's number.
+
+        Their OPENs wait for their first bytes for at most `hold_seconds`.
+        """
         self._listeners += 1
-        self._core.listen(self.number, self._listeners, listener.detach(), target)
+        self._core.listen(self.number, self._listeners, listener.detach(), target, hold_seconds)
         return self._listeners
 
     def stop_listening(self, listener: int) -> None:

@@ -133,11 +133,19 @@ impl PumpCore {
         });
     }
 
-    fn listen(&self, tunnel: u32, listener: u32, descriptor: i32, target: String) -> PyResult<()> {
+    fn listen(
+        &self,
+        tunnel: u32,
+        listener: u32,
+        descriptor: i32,
+        target: String,
+        hold: f64,
+    ) -> PyResult<()> {
         let socket = taken(descriptor);
         check_target(&target)?;
+        let hold = seconds(hold)?;
         self.tell(tunnel, move |lane, around| {
-            lane.listen(listener, socket, target, around);
+            lane.listen(listener, socket, target, hold, around);
         });
         Ok(())
     }
@@ -157,8 +165,7 @@ impl PumpCore {
         hold: f64,
     ) -> PyResult<Option<u32>> {
         check_target(&target)?;
-        let hold = Duration::try_from_secs_f64(hold)
-            .map_err(|_| PyValueError::new_err("a hold is a number of seconds"))?;
+        let hold = seconds(hold)?;
         let opened = self.ask(py, tunnel, move |lane, _| {
             let until = (!hold.is_zero()).then(|| Instant::now() + hold);
             lane.open(&target, until)
@@ -320,6 +327,11 @@ fn check_most(most: usize) -> PyResult<()> {
         return Ok(());
     }
     Err(PyValueError::new_err("a batch has 4096 bytes or more"))
+}
+
+fn seconds(hold: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(hold)
+        .map_err(|_| PyValueError::new_err("a hold is a number of seconds"))
 }
 
 fn check_target(target: &str) -> PyResult<()> {

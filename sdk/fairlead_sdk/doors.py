@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from fairlead_sdk.local_connection import DRAINING, OnRefusal, tell_refusal
+from fairlead_sdk.local_connection import DRAINING, LocalConnection, OnRefusal, tell_refusal
 from fairlead_sdk.local_traffic import Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.pumped_driver import PumpedDriver
@@ -93,7 +93,9 @@ class Door:
         if self._pumped is None and isinstance(driver, PumpedDriver):
             self._stop()
             self._traffic.include(driver)
-            number = driver.listen(self._plug.dup(), self._target)
+            number = driver.listen(
+                self._plug.dup(), self._target, hold_seconds=LocalConnection.hold_seconds
+            )
             self._pumped = PumpedDoor(
                 door=self,
                 client=client,

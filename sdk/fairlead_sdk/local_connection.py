@@ -118,7 +118,7 @@ class LocalConnection(asyncio.Protocol):
 
     # Its channel
 
-    _hold = HOLD_SECONDS
+    hold_seconds = HOLD_SECONDS
     _reply = b""
 
     def _begin(self) -> None:
@@ -134,7 +134,7 @@ class LocalConnection(asyncio.Protocol):
         if held is None or held.transport.is_closing():
             return
         try:
-            channel = client.open(self._target.label, self, hold_seconds=self._hold)
+            channel = client.open(self._target.label, self, hold_seconds=self.hold_seconds)
         except TunnelGone:
             asyncio.get_running_loop().call_soon(self._line.want, self)
             return
@@ -215,7 +215,7 @@ class LocalConnection(asyncio.Protocol):
 class SocksConnection(LocalConnection):
     """A connection of a client of SOCKS5, which says itself where it leads."""
 
-    _hold = 0.0  # who waits for the reply sends nothing before it
+    hold_seconds = 0.0  # who waits for the reply sends nothing before it
     _reply = encode_reply(Reply.SUCCEEDED)
 
     def __init__(

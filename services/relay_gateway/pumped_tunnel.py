@@ -46,8 +46,8 @@ class PumpedTunnel(CarriedTunnel):
 
     @property
     def channels(self) -> int:
-        """How many channels are open or being opened, or have bytes that a worker has not got."""
-        return self._count + len(self._late)
+        """How many channels are open or being opened, or have bytes that somebody has not got."""
+        return max(self._count, self.driver.channels) + len(self._late)
 
     async def close(self) -> None:
         """End it with its channels, after telling the client; again changes nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from relay_gateway.session import WantedSession
 from relay_gateway.switchboard import Switchboard
 from relay_gateway.tunnel_session import TunnelSession
 
+log = logging.getLogger(__name__)
+
 
 class MakeTunnel(Protocol):
     """Makes the tunnel of a session: `LoopTunnel` or `PumpedTunnel`, with what either needs."""
@@ -34,6 +37,21 @@ class MakeTunnel(Protocol):
     ) -> CarriedTunnel:
         """Make it, without carriers."""
         ...
+
+
+def either(preferred: MakeTunnel, other: MakeTunnel) -> MakeTunnel:
+    """Return what makes tunnels by the first, and by the other once the first's pump has failed."""
+
+    def make(
+        *, session: TunnelSession, is_draining: Callable[[], bool], forget: Callable[[], None]
+    ) -> CarriedTunnel:
+        try:
+            return preferred(session=session, is_draining=is_draining, forget=forget)
+        except RuntimeError as error:
+            log.warning("the pump of tunnels has failed", extra={"fault": str(error)})
+            return other(session=session, is_draining=is_draining, forget=forget)
+
+    return make
 
 
 class TunnelRoom:

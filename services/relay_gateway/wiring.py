@@ -34,7 +34,7 @@ from relay_gateway.switchboard import Switchboard
 from relay_gateway.target_rules import TargetRules
 from relay_gateway.tracing import TracedCarrier, TracedConnector, TracedDialler, TracedOpener
 from relay_gateway.tunnel_door import TunnelDoor
-from relay_gateway.tunnel_room import MakeTunnel, TunnelRoom
+from relay_gateway.tunnel_room import MakeTunnel, TunnelRoom, either
 from relay_gateway.webrtc_carrier import CoreMissing, WebrtcCarrier
 from relay_gateway.worker_door import WorkerDoor
 
@@ -138,12 +138,15 @@ async def build(
         )
         if (pump := make_pump(settings.tunnel_pump)) is not None:
             stack.callback(pump.close)
-            make_tunnel = partial(
-                PumpedTunnel,
-                opener=opener,
-                connector=connector,
-                pump=pump,
-                channel_limit=channel_limit,
+            make_tunnel = either(
+                partial(
+                    PumpedTunnel,
+                    opener=opener,
+                    connector=connector,
+                    pump=pump,
+                    channel_limit=channel_limit,
+                ),
+                make_tunnel,
             )
         gateway_id = random_id("gtw")
         tunnels = TunnelRoom(

@@ -219,9 +219,12 @@ class PumpedDriver:
 
     # Channels
 
-    def listen(self, listener: socket.socket, target: str) -> int:
-        """Lead the connections of a listening socket to a target; returns the listener's number."""
-        return self._tunnel.listen(listener, target)
+    def listen(self, listener: socket.socket, target: str, *, hold_seconds: float = 0.0) -> int:
+        """Lead the connections of a listening socket to a target; returns the listener's number.
+
+        Their OPENs wait for their first bytes for at most `hold_seconds`.
+        """
+        return self._tunnel.listen(listener, target, hold_seconds=hold_seconds)
 
     def stop_listening(self, listener: int) -> None:
         """Accept no more; when this returns the address is free."""

@@ -260,6 +260,7 @@ impl Lane {
         number: u32,
         socket: Socket,
         target: String,
+        hold: Duration,
         around: &mut Surroundings,
     ) {
         if self.tunnel.over().is_some() {
@@ -271,6 +272,7 @@ impl Lane {
                 socket,
                 token,
                 target,
+                hold,
                 is_readable: true,
                 is_stalled: false,
             };

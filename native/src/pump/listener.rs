@@ -1,6 +1,7 @@
 //! A local socket whose connections lead to one target.
 
 use std::io;
+use std::time::Duration;
 
 use mio::Token;
 use socket2::Socket;
@@ -10,6 +11,8 @@ pub struct Listener {
     pub socket: Socket,
     pub token: Token,
     pub target: String,
+    /// How long the OPEN of a connection waits for its first bytes.
+    pub hold: Duration,
     pub is_readable: bool,
     pub is_stalled: bool,
 }

@@ -97,7 +97,7 @@ class PumpedClientEnd(_PumpedEnd):
 
     async def listen(self, plug: socket.socket, target: str) -> None:
         """Lead the connections of a socket to a target."""
-        self.driver.listen(plug, target)
+        self.driver.listen(plug, target, hold_seconds=0.001)
 
 
 def world_of(kind: str) -> MakeWorld:

@@ -82,7 +82,7 @@ async def test_a_local_port_leads_to_a_port_over_there() -> None:
 
 
 async def test_an_open_leaves_with_the_first_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalConnection, "_hold", SECONDS)
+    monkeypatch.setattr(LocalConnection, "hold_seconds", SECONDS)
     async with asyncio.timeout(SECONDS), world() as it:
         port, take, opened = await listening(it), it.exit.driver.take, dict[int, bool]()
 
@@ -296,7 +296,11 @@ async def test_each_refusal_is_told_and_resets_the_connection() -> None:
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
-        assert it.refusals == ["target_denied"]
+
+        async def told() -> list[str]:
+            return [*it.refusals]  # a pump tells it behind the reset
+
+        await eventually(told, ["target_denied"].__eq__)
 
 
 async def test_only_so_many_connections_are_taken() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_tunnel.handshake import AttachRefused
+from fairlead_tunnel.pumped_driver import PumpedDriver
 from tests.contract.tunnel.talks import SECONDS, SIZE, echo, reset
 from tests.contract.tunnel.tunnel_world import Hop, Talk
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
@@ -283,3 +284,20 @@ async def test_several_carriers_carry_one_channel() -> None:
             await client.attach()
         content = secrets.token_bytes(SIZE)
         assert await client.ask(f"tcp:{place}", content) == content
+
+
+async def test_a_gateway_whose_pump_has_failed_goes_on_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Failed:
+        def tunnel(self, *, is_client: bool, user: PumpedDriver, most_channels: int) -> None:
+            raise RuntimeError("the pump has failed")
+
+        def close(self) -> None:
+            """Be gone."""
+
+    monkeypatch.setattr("relay_gateway.wiring.make_pump", lambda choice: Failed())
+    async with asyncio.timeout(SECONDS), mesh() as it, tunnel_client(it) as client:
+        await client.attach()
+        content = secrets.token_bytes(SIZE)
+        assert await client.ask(f"tcp:{it.servers.echo}", content) == content

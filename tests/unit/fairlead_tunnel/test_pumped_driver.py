@@ -53,7 +53,7 @@ class FailingTunnel:
     def detach(self, carrier: int, *, heard: bool = False) -> None:
         """Do nothing."""
 
-    def listen(self, listener: socket.socket, target: str) -> int:
+    def listen(self, listener: socket.socket, target: str, *, hold_seconds: float) -> int:
         """Drop it."""
         listener.close()
         return 1

@@ -14,8 +14,6 @@ use crate::pump::{Role, Surroundings};
 /// So many bytes of connections are read before batches are made of them.
 const READ_AHEAD: usize = 256 * 1024;
 const MOST_ACCEPTS: usize = 64;
-/// How long an OPEN waits for the first bytes of its channel.
-const HOLD: Duration = Duration::from_millis(1);
 
 impl Lane {
     pub(super) fn accept_all(&mut self, now: Instant, around: &mut Surroundings) {
@@ -24,7 +22,8 @@ impl Lane {
                 let Some(socket) = listener.accept() else {
                     break;
                 };
-                let Some(channel) = self.tunnel.open(&listener.target, Some(now + HOLD)) else {
+                let until = (!listener.hold.is_zero()).then(|| now + listener.hold);
+                let Some(channel) = self.tunnel.open(&listener.target, until) else {
                     let _ = socket.set_linger(Some(Duration::ZERO));
                     continue; // as many as a tunnel has: the connection is reset
                 };
