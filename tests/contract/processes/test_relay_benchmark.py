@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -107,8 +106,9 @@ async def _takes_more(tunnel: Tunnel) -> bool:
     return True
 
 
-def test_a_process_is_asked_which_pump_it_has(tmp_path: Path) -> None:
-    program = tmp_path / "fairlead-pump"  # its only thread is called so, once it runs
+@pytest.mark.parametrize(("name", "is_native"), [("fairlead-pump", True), ("cat", False)])
+def test_a_process_is_asked_which_pump_it_has(tmp_path: Path, name: str, is_native: bool) -> None:
+    program = tmp_path / name  # its only thread is called so, once it runs
     shutil.copy("/bin/cat", program)
     with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -116,8 +116,7 @@ def test_a_process_is_asked_which_pump_it_has(tmp_path: Path) -> None:
         process.stdin.write(b"runs\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"runs\n"
-        assert pumps_natively(process.pid)
-    assert not pumps_natively(os.getpid())
+        assert pumps_natively(process.pid) == is_native
 
 
 def test_ratios_are_those_to_the_best_of_the_others() -> None:
