@@ -16,11 +16,15 @@ async def eventually(
 ) -> Found:
     """Call `look` until its answer satisfies `until`, and return that.
 
-    Raises TimeoutError after a minute.
+    Raises TimeoutError, with the last answer, after a minute.
     """
-    async with asyncio.timeout(SECONDS):
-        while True:
-            found = await look()
-            if until(found):
-                return found
-            await asyncio.sleep(0.005)
+    found: Found | None = None
+    try:
+        async with asyncio.timeout(SECONDS):
+            while True:
+                found = await look()
+                if until(found):
+                    return found
+                await asyncio.sleep(0.005)
+    except TimeoutError as error:
+        raise TimeoutError(f"after {SECONDS:.0f} s it is {found!r}") from error

@@ -226,13 +226,15 @@ async def see_killed(scene: Scene, step: str, *, bound_apart: bool = False) -> N
     assert await using in expected
     assert await scene.use(bound_apart=bound_apart) == "kept\n"
 
-    async def remains() -> bool:
-        if any(lives(each) for each in held):
-            return True
-        ready = grandchildren() - scene.others
-        return ready > 2 * scene.pool_size or scene.cgroups() > _CGROUPS_READY + ready
+    async def remaining() -> str:
+        if living := [each for each in held if lives(each)]:
+            return f"{living}"
+        ready, cgroups = grandchildren() - scene.others, scene.cgroups()
+        if ready > 2 * scene.pool_size or cgroups > _CGROUPS_READY + ready:
+            return f"{ready} processes more, {cgroups} cgroups: {psutil.Process().children(True)}"
+        return ""
 
-    await eventually(remains, lambda found: not found)
+    await eventually(remaining, "".__eq__)
     scene.stop.settle()
     listed = await scene.room.sandboxes.ListSandboxes(sb.ListSandboxesRequest(tenant=TENANT))
     assert not listed.sandboxes
