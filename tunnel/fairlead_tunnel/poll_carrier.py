@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from fairlead_tunnel.carriers import ClientAttach, TunnelTicket
@@ -119,7 +120,7 @@ class PollCarrier(ClientAttach):
         self._loop = asyncio.get_running_loop()
         self._head = request_head(ticket.tunnel_id, number)
         self._collecting: _Request | None = None
-        self._polls: dict[asyncio.Task[None], bool] = {}
+        self._polls: dict[asyncio.Task[Outcome], bool] = {}
         self._error: BaseException | None = None
         self._is_done = False
         self._is_retired = False
@@ -228,12 +229,26 @@ class PollCarrier(ClientAttach):
         if self._error is not None:
             raise self._error
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        """End all polls with what went wrong in one, beyond what an endpoint may do."""
+    def _on_done(self, request: _Request, lease: Lease, task: asyncio.Task[Outcome]) -> None:
+        """Free what a poll had, also where it was cancelled before it began, and end all polls with
+        what went wrong in one beyond what an endpoint may do.
+        """
         del self._polls[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        outcome = Outcome.ABANDONED
+        if task.cancelled():
+            pass
+        elif (error := task.exception()) is not None:
             self._error = self._error or error
             self.stream.close()
+        else:
+            outcome = task.result()
+        self._free(request, lease, outcome)
+        self.stream.news.set()
+
+    def _free(self, request: _Request, lease: Lease, outcome: Outcome) -> None:
+        request.is_answered = outcome is Outcome.ANSWERED
+        self.pool.give_back(lease, outcome, self._loop.time())
+        self._driver.detach(request.number, heard=request.is_answered)
 
     def _wake_at(self) -> float | None:
         now = self._loop.time()
@@ -242,7 +257,7 @@ class PollCarrier(ClientAttach):
 
     def _collect(self) -> None:
         """Have a poll ready for what the tunnel will have to send."""
-        if self._collecting is None and not self.stream.is_closing:
+        if self._collecting is None and not (self.stream.is_closing or self._is_done):
             self._collecting = _Request(self, self._ticket.next_number())
             self._driver.attach(self._collecting.number, self._collecting)
 
@@ -271,15 +286,17 @@ class PollCarrier(ClientAttach):
 
     def _post_collected(self, request: _Request) -> None:
         self._collecting = None
-        if request.lease is None or self._is_done:
+        if request.lease is None:
             self._driver.detach(request.number)
+        elif self._is_done:
+            self._free(request, request.lease, Outcome.ABANDONED)
         else:
             self._pace.wake()
             is_full = request.most_bytes < _FULL
             self._start(request, request.lease, 0.0 if is_full else ACTIVE_HOLD)
         self._collect()
 
-    def _start(self, request: _Request, lease: Lease, hold: float) -> asyncio.Task[None]:
+    def _start(self, request: _Request, lease: Lease, hold: float) -> asyncio.Task[Outcome]:
         request.is_posted = True
         last = self._driver.hello_batch(request.number, SMALLEST_BATCH)
         ask = Ask(request.number, round(hold * 1000), lease.endpoint.down.at(self._loop.time()))
@@ -287,20 +304,12 @@ class PollCarrier(ClientAttach):
         body = b"".join((self._head, seal_ask(self._sealer, ask), *records))
         task = self._loop.create_task(self._exchange(request, lease, body, hold))
         self._polls[task] = lease.is_idle
-        task.add_done_callback(self._on_done)
+        task.add_done_callback(partial(self._on_done, request, lease))
         return task
 
-    async def _exchange(self, request: _Request, lease: Lease, body: bytes, hold: float) -> None:
-        outcome = Outcome.ABANDONED
-        try:
-            outcome, answer = await self._posts.post(lease, body, hold=hold)
-            if answer is not None:
-                outcome = self._take(request, lease, answer, hold)
-                request.is_answered = outcome is Outcome.ANSWERED
-        finally:
-            self.pool.give_back(lease, outcome, self._loop.time())
-            self._driver.detach(request.number, heard=outcome is Outcome.ANSWERED)
-            self.stream.news.set()
+    async def _exchange(self, request: _Request, lease: Lease, body: bytes, hold: float) -> Outcome:
+        outcome, answer = await self._posts.post(lease, body, hold=hold)
+        return self._take(request, lease, answer, hold) if answer is not None else outcome
 
     def _take(self, request: _Request, lease: Lease, answer: Answer, hold: float) -> Outcome:
         now = self._loop.time()

@@ -238,3 +238,21 @@ def test_the_last_word_of_a_client_arrives() -> None:
             assert room.posts.under_way == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_poll_is_lost_however_far_it_was_when_polling_ended(turns: int) -> None:
+    async def scenario() -> None:
+        async with poll_room() as room:
+            await opened(room)
+            await asyncio.sleep(60.0)
+            room.client.say(b"lost?")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            room.running.cancel()
+            await asyncio.wait((room.running,))
+            assert room.client.driver.carriers == 0
+            assert room.carrier.pool.can_take(now())
+            assert room.carrier.pool._active == room.carrier.pool.idle == 0
+
+    run(scenario())
