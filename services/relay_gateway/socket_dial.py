@@ -21,6 +21,7 @@ def connecting(
     loop = asyncio.get_running_loop()
     made: asyncio.Future[socket.socket] = loop.create_future()
     plug = _plug_for(address)
+    number = plug.fileno()  # selectors make a text of a socket that they do not know yet
 
     def settle(error: int) -> None:
         if made.done():
@@ -32,7 +33,7 @@ def connecting(
         leave()
 
     def leave() -> None:
-        loop.remove_writer(plug)
+        loop.remove_writer(number)
         timer.cancel()
         if made.cancelled() or made.exception() is not None:
             plug.close()
@@ -48,7 +49,7 @@ def connecting(
     made.add_done_callback(gave_up)
     error = plug.connect_ex((address, port))
     if error == EINPROGRESS:
-        loop.add_writer(plug, look)
+        loop.add_writer(number, look)
     else:
         settle(error)
     return made
