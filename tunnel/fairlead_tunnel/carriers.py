@@ -89,6 +89,12 @@ class ClientAttach:
         if not self.ready.done():
             self.ready.set_result(self._secret)
 
+    def look(self) -> tuple[int, int] | None:
+        """Return how many bytes have come, and how many have not left; None: it watches its path
+        itself.
+        """
+        return None
+
     def take(self, batch: bytes) -> None:
         """Take a batch of the gateway."""
         self._driver.take(batch)
@@ -105,6 +111,8 @@ class ClientAttach:
         """Let what was under way go over another carrier, or end the tunnel where none can."""
         if self._has_begun:
             self._driver.detach(self._number)
+        if self._is_attached and self._driver.carriers:
+            self._driver.ping()  # the gateway, which may not notice the loss, is told over another
         refused = error if isinstance(error, AttachRefused) else None
         if refused is not None and refused.reason == TUNNEL_UNKNOWN:
             self._driver.close(refused.reason, refused.message)
@@ -126,6 +134,10 @@ class ClientCarrier(ClientAttach):
     def __init__(self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake) -> None:
         super().__init__(driver=driver, number=number, handshake=handshake)
         self.stream = RecordStream(self)
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        return self.stream.look()
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.path_watch import PathWatch, Step
-from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.ways import (
     WAY_FAULTS,
     AttachedCarrier,
@@ -73,6 +72,7 @@ class ClientCarriers:
         self._way: Way | None = None
         self._attached_at = 0.0
         self._probe_pause = LEAST_PROBE_PAUSE
+        self._path = PathWatch(self._loop.time())
 
     @property
     def is_attached(self) -> bool:
@@ -143,28 +143,28 @@ class ClientCarriers:
         return False
 
     async def _watch(self, carrier: AttachedCarrier) -> None:
-        """Attach another carrier beside one whose path has died in silence, and end that one.
-
-        Only carriers over TCP are watched.
+        """Attach another carrier beside one whose path has died in silence, and end that one; for
+        ever where it does so itself.
         """
-        driver, stream = self._driver, carrier.stream
-        while not isinstance(stream, RecordStream):
-            await self._loop.create_future()
-        watch = PathWatch(self._loop.time())
+        driver, path = self._driver, self._path
+        path.begin(self._loop.time())
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            seen = carrier.look()
+            while seen is None:
+                await self._loop.create_future()
             if not driver.channels:
-                watch = PathWatch(self._loop.time())
+                path.begin(self._loop.time())
                 continue
-            received, unsent = stream.look()
-            step = watch.look(self._loop.time(), received=received, unsent=unsent)
+            step = path.look(self._loop.time(), received=seen[0], unsent=seen[1])
             if step is Step.ASK:
                 driver.ping()
             elif step is Step.GIVE_UP:
-                watch = PathWatch(self._loop.time())
+                path.begin(self._loop.time())
                 with contextlib.suppress(AttachRefused, WaysFailed):  # it may be back meanwhile
                     await self._attach_one()
-                    stream.abort()
+                    path.begin(self._loop.time(), was_silent=True)
+                    carrier.stream.abort()
                     return
 
     async def _move(self, better: Sequence[Way]) -> None:

@@ -84,7 +84,7 @@ class CarrierDriver(Protocol):
         ...
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life."""
+        """Ask the peer for a sign of life, and tell it which carriers a client has."""
         ...
 
     def flush_soon(self) -> None:

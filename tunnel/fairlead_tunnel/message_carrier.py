@@ -17,6 +17,10 @@ class ClientPipe(MessagePipe, Protocol):
         """Give it everything that comes."""
         ...
 
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        ...
+
 
 class MessageCarrier(ClientAttach):
     """The client's use of one pipe."""
@@ -30,6 +34,10 @@ class MessageCarrier(ClientAttach):
         self.pipe = pipe
         self.stream = MessageStream(self, pipe)
         pipe.lead_to(self.stream)
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        return self.pipe.look()
 
     def retire(self) -> None:
         """Send nothing more, and end once what was under way has had time to come."""

@@ -51,7 +51,13 @@ class Outbox:
         self._ready: deque[Channel] = deque()
         self._held: dict[int, float] = {}
         self._told: tuple[int, int] | None = None
-        self.ping_due = False
+        self._ping_due = False
+        self._alive: Sequence[Range] = ()
+
+    def ask(self, alive: Sequence[Range]) -> None:
+        """Ask the peer for a sign of life, and tell it which carriers there are."""
+        self._ping_due = True
+        self._alive = alive or self._alive
 
     def want(self, channel: Channel) -> None:
         """Have a channel asked for what it has to send; a held one is held no more."""
@@ -76,7 +82,7 @@ class Outbox:
 
     def has_news(self, now: float) -> bool:
         """Say whether there is something to send, but for what is held."""
-        is_wanted = bool(self._ready) or self._window.due or self.ping_due
+        is_wanted = bool(self._ready) or self._window.due or self._ping_due
         return is_wanted or self._arrivals.is_due(now)
 
     def clear(self) -> None:
@@ -102,9 +108,11 @@ class Outbox:
         """Return what is to be sent now, or None; see `Tunnel.take_batch`."""
         if self._held:
             self._release(now)
+        if self._alive:
+            alive, self._alive = alive or self._alive, ()
         arrivals = self._arrivals
         ack_due = arrivals.is_due(now) or (answer and arrivals.due is not None)
-        has_news = bool(self._ready) or self._window.due or self.ping_due
+        has_news = bool(self._ready) or self._window.due or self._ping_due
         if not has_news and not ack_due and not alive:
             return None  # most often: who sends asks until there is nothing
         pieces: list[Content] = [b""]
@@ -140,7 +148,7 @@ class Outbox:
                 self._arrivals.due = 0.0  # the newest ACK may be lost: the peer waits for the next
         for part in self._departures.lost(carriers):
             if part.item is Item.PING:
-                self.ping_due = True
+                self._ping_due = True
             elif part.channel == 0:
                 self._window.due = True
             elif (channel := self._channels.get(part.channel)) is not None:
@@ -159,8 +167,8 @@ class Outbox:
             window.due = False
             pieces.append(encode(Window(0, window.limit)))
             parts.append(Part(0, Item.WINDOW))
-        if self.ping_due:
-            self.ping_due = False
+        if self._ping_due:
+            self._ping_due = False
             pieces.append(encode(Ping()))
             parts.append(Part(0, Item.PING))
         room -= sum(map(len, pieces))

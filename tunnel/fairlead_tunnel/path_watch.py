@@ -9,6 +9,7 @@ LEAST_QUIET: Final = 1.0
 """Nobody asks before nothing has come for so long."""
 MOST_QUIET: Final = 15.0
 _ASKS: Final = 2
+_MOST_PATIENCE: Final = 16
 _FIRST_RTT: Final = 0.333
 _ACK_SECONDS: Final = 0.025
 
@@ -26,16 +27,19 @@ class PathWatch:
 
     Who has heard nothing for a while asks, and waits for as long as a probe timeout of QUIC (RFC
     9002, section 6.2), at least a second, then twice as long. While the answers are all that comes
-    the while doubles, up to 15 s.
+    the while doubles, up to 15 s. Behind a hop that takes bytes faster than it passes them on an
+    answer may take longer than any before: who gave up a path and found another one that way waits
+    twice as long there, until something was answered.
     """
 
     def __init__(self, now: float) -> None:
         self._heard_at = now
         self._quiet = LEAST_QUIET
         self._asked = 0
-        self._asked_at = now
+        self._asked_at = self._first_asked_at = now
         self._smoothed = _FIRST_RTT
         self._variation = _FIRST_RTT / 2
+        self._patience = 1
         self._received = 0
         self._unsent = 0
 
@@ -55,11 +59,22 @@ class PathWatch:
             return Step.GIVE_UP if self._asked == _ASKS else self._ask(now)
         return Step.WAIT
 
+    def begin(self, now: float, *, was_silent: bool = False) -> None:
+        """Watch another path from now on; `was_silent`: the one before was given up for it."""
+        self._heard_at = now
+        self._quiet = LEAST_QUIET
+        self._asked = self._received = self._unsent = 0
+        if was_silent:
+            self._patience = min(2 * self._patience, _MOST_PATIENCE)
+
     @property
     def _timeout(self) -> float:
-        return max(self._smoothed + 4 * self._variation + _ACK_SECONDS, LEAST_QUIET)
+        estimate = self._smoothed + 4 * self._variation + _ACK_SECONDS
+        return max(estimate, LEAST_QUIET) * self._patience
 
     def _ask(self, now: float) -> Step:
+        if not self._asked:
+            self._first_asked_at = now
         self._asked += 1
         self._asked_at = now
         return Step.ASK
@@ -67,10 +82,10 @@ class PathWatch:
     def _hear(self, now: float) -> None:
         if self._asked:
             self._quiet = min(2 * self._quiet, MOST_QUIET)
-            if self._asked == 1:  # else it is not known which was answered
-                sample = now - self._asked_at
-                self._variation += (abs(self._smoothed - sample) - self._variation) / 4
-                self._smoothed += (sample - self._smoothed) / 8
+            self._patience = 1
+            sample = now - self._first_asked_at  # too long where the second one was answered
+            self._variation += (abs(self._smoothed - sample) - self._variation) / 4
+            self._smoothed += (sample - self._smoothed) / 8
         else:
             self._quiet = LEAST_QUIET
         self._heard_at = now

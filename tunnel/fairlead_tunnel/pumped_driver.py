@@ -177,7 +177,7 @@ class PumpedDriver:
         return 0, 0
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life."""
+        """Ask the peer for a sign of life, and tell it which carriers a client has."""
         self._tunnel.ping()
 
     def flush_soon(self) -> None:

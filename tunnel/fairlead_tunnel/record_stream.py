@@ -20,7 +20,7 @@ from fairlead_tunnel.records import (
     RecordInvalid,
     Sealer,
 )
-from fairlead_tunnel.silence import notice_silence, unacknowledged
+from fairlead_tunnel.silence import notice_silence, unarrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,7 @@ class RecordStream(asyncio.BufferedProtocol):
         """Return how many bytes have come, and how many have not arrived as far as is known."""
         if self._look is not None:
             return self._look()
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return self._received, 0
-        return self._received, transport.get_write_buffer_size() + unacknowledged(transport)
+        return self._received, unarrived(self._transport)
 
     @property
     def is_connected(self) -> bool:

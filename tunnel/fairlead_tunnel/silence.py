@@ -32,8 +32,16 @@ def notice_silence(plug: socket.socket | None, *, always_reads: bool = False) ->
             plug.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def unacknowledged(transport: asyncio.Transport) -> int:
-    """Return how many bytes the kernel has that the peer's has not said to have; 0 if unknown."""
+def unarrived(transport: asyncio.Transport | None) -> int:
+    """Return how many bytes were written that the peer's kernel has not said to have; those that
+    this one has do not count where they are not known.
+    """
+    if transport is None or transport.is_closing():
+        return 0
+    return transport.get_write_buffer_size() + _unacknowledged(transport)
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
     plug = transport.get_extra_info("socket")
     if sys.platform == "linux" and plug is not None:
         with contextlib.suppress(OSError):

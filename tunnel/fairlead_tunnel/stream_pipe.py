@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from fairlead_tunnel.message_stream import MessageStream
+from fairlead_tunnel.silence import unarrived
 from fairlead_tunnel.stream_halves import DownHalf, Half, UpHalf
 from fairlead_tunnel.stream_wire import (
     LAST_CHUNK,
@@ -37,6 +38,7 @@ class StreamPipe:
         self._stream: MessageStream | None = None
         self._reader = MessageReader()
         self._heard_at = loop.time()
+        self._received = 0
         self._is_closing = False
         self._is_over = False
         self._timer = loop.call_later(SIGN_SECONDS, self._on_time)
@@ -52,6 +54,10 @@ class StreamPipe:
     def lead_to(self, stream: MessageStream) -> None:
         """Give it everything that comes."""
         self._stream = stream
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        return self._received, unarrived(self.up.transport)
 
     def write(self, message: bytes) -> None:
         """Write a message."""
@@ -78,6 +84,7 @@ class StreamPipe:
     def received(self, content: memoryview) -> None:
         """Take what came down."""
         self._heard_at = self._loop.time()
+        self._received += len(content)
         try:
             for message in self._reader.take(content):
                 if message and self._stream is not None:

@@ -196,9 +196,9 @@ class Tunnel:
         """Return the channels of a client whose OPEN was given to no carrier so far."""
         return [k for k, each in self._channels.items() if not each.has_left and not each.ended]
 
-    def ping(self) -> None:
-        """Ask the peer for a sign of life with the next batch."""
-        self._outbox.ping_due = True
+    def ping(self, alive: Sequence[Range] = ()) -> None:
+        """Ask the peer for a sign of life with the next batch; a client's says what is `alive`."""
+        self._outbox.ask(alive if self._side is Side.CLIENT else ())
 
     def restate(self) -> None:
         """Say again with the next batch what has come: another carrier may never tell it."""

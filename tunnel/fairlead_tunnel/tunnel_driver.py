@@ -154,8 +154,8 @@ class TunnelDriver:
         return b"".join(batch.pieces) if batch is not None else b""
 
     def ping(self) -> None:
-        """Ask the peer for a sign of life."""
-        self._tunnel.ping()
+        """Ask the peer for a sign of life, and tell it which carriers a client has."""
+        self._tunnel.ping(ranges_of({*self._carriers, *self._greeting}))
         self.flush_soon()
 
     def flush_soon(self) -> None:

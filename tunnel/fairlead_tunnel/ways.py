@@ -42,6 +42,12 @@ class AttachedCarrier(Protocol):
         """What it sends through."""
         ...
 
+    def look(self) -> tuple[int, int] | None:
+        """Return how many bytes have come, and how many have not left; None: it watches its path
+        itself.
+        """
+        ...
+
     def retire(self) -> None:
         """Send nothing more, and end once what was under way has had time to come."""
         ...

@@ -21,6 +21,7 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
+from fairlead_tunnel.silence import unarrived
 
 SOCKET_PATH: Final = "/tunnel/v1/ws"
 _MOST_UNSENT: Final = 512 * 1024
@@ -47,6 +48,7 @@ class WebSocketPipe(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[bytes] = []
         self._size = 0
+        self._received = 0
         self._is_full = False
         self._fault: Exception | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -59,6 +61,10 @@ class WebSocketPipe(asyncio.Protocol):
     def lead_to(self, stream: MessageStream) -> None:
         """Give it everything that comes."""
         self._stream = stream
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        return self._received, unarrived(self._transport)
 
     def write(self, message: bytes) -> None:
         """Write a message."""
@@ -83,6 +89,7 @@ class WebSocketPipe(asyncio.Protocol):
 
     def data_received(self, received: bytes) -> None:
         """Take what was read; asyncio calls this."""
+        self._received += len(received)
         try:
             self._protocol.receive_data(received)
             for event in self._protocol.events():

@@ -143,18 +143,10 @@ impl Lane {
     ) -> Vec<u8> {
         self.accept_all(now, around);
         self.read_ports(around);
-        let mut alive = Vec::new();
         if self.is_client {
             self.greeting.insert(number);
-            let mut known = RangeSet::default();
-            let attached = self.carriers.keys().chain(&self.foreign);
-            for number in attached.chain(&self.greeting) {
-                known.add(u64::from(*number), u64::from(*number) + 1);
-            }
-            alive.extend(known.iter().map(|(start, end)| (start, end - 1)));
-            // The oldest of so many are taken as lost by the gateway, which sends again.
-            alive.drain(..alive.len().saturating_sub(MAX_RANGES));
         }
+        let alive = self.alive();
         if restates {
             self.tunnel.restate(now);
         }
@@ -238,9 +230,23 @@ impl Lane {
         Some((carrier.received, carrier.unacknowledged()))
     }
 
-    /// Ask the peer for a sign of life.
+    /// Ask the peer for a sign of life, and tell it which carriers a client has.
     pub fn ping(&mut self) {
-        self.tunnel.ping();
+        self.tunnel.ping(self.alive());
+    }
+
+    fn alive(&self) -> Vec<(u64, u64)> {
+        let mut known = RangeSet::default();
+        if self.is_client {
+            let attached = self.carriers.keys().chain(&self.foreign);
+            for number in attached.chain(&self.greeting) {
+                known.add(u64::from(*number), u64::from(*number) + 1);
+            }
+        }
+        let mut alive: Vec<_> = known.iter().map(|(start, end)| (start, end - 1)).collect();
+        // The oldest of so many are taken as lost by the gateway, which sends again.
+        alive.drain(..alive.len().saturating_sub(MAX_RANGES));
+        alive
     }
 
     fn drop_carrier(&mut self, number: u32, why: &str, around: &mut Surroundings) {

@@ -34,6 +34,8 @@ pub struct Outbox {
     pub arrivals: Arrivals,
     pub window: SharedWindow,
     pub ping_due: bool,
+    /// The carriers that the client has, which the next batch says; or none.
+    pub alive: Vec<(u64, u64)>,
     departures: Departures,
     ready: VecDeque<u32>,
     held: HashMap<u32, Instant>,
@@ -49,6 +51,7 @@ impl Outbox {
             arrivals: Arrivals::new(),
             window: SharedWindow::new(window),
             ping_due: false,
+            alive: Vec::new(),
             departures: Departures::new(),
             ready: VecDeque::new(),
             held: HashMap::new(),
@@ -111,11 +114,15 @@ impl Outbox {
         out: &mut Vec<u8>,
     ) -> bool {
         let (carrier, now) = (turn.carrier, turn.now);
+        let mut alive = std::mem::take(&mut self.alive);
+        if !turn.alive.is_empty() {
+            alive = turn.alive.to_vec();
+        }
         self.release(channels, now);
         let answers = turn.answers && self.arrivals.due.is_some();
         let ack_due = self.ack_lost || answers || self.arrivals.is_due(now);
         let has_news = !self.ready.is_empty() || self.window.due || self.ping_due;
-        if !has_news && !ack_due && turn.alive.is_empty() {
+        if !has_news && !ack_due && alive.is_empty() {
             return false; // most often: who sends asks until there is nothing
         }
         let start = begin(out);
@@ -124,8 +131,9 @@ impl Outbox {
         if acks {
             Frame::Ack(ranges).encode(out); // first, so that nothing of it counts as lost
         }
-        if !turn.alive.is_empty() {
-            Frame::Alive(turn.alive.to_vec()).encode(out);
+        let tells_alive = !alive.is_empty();
+        if tells_alive {
+            Frame::Alive(alive).encode(out);
         }
         let before = out.len();
         let mut parts = Vec::new();
@@ -133,7 +141,7 @@ impl Outbox {
             let room = turn.most - BATCH_HEADER_BYTES - ROOM_FOR_NEWS;
             self.fill(channels, out, &mut parts, room, turn.opens);
         }
-        if out.len() == before && !ack_due && turn.alive.is_empty() {
+        if out.len() == before && !ack_due && !tells_alive {
             out.truncate(start);
             return false;
         }

@@ -234,9 +234,12 @@ impl Tunnel {
         }
     }
 
-    /// Ask the peer for a sign of life with the next batch.
-    pub fn ping(&mut self) {
+    /// Ask the peer for a sign of life with the next batch; a client's names the carriers that it
+    /// has, at most `MAX_RANGES` with both ends.
+    pub fn ping(&mut self, alive: Vec<(u64, u64)>) {
+        assert!(alive.is_empty() || self.side == Side::Client && alive.len() <= MAX_RANGES);
         self.outbox.ping_due = true;
+        self.outbox.alive = alive;
     }
 
     /// End the tunnel; the next batch, the last one, says so, and all that has come. Once.

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from fairlead_tunnel.targets import Target
-from tests.contract.tunnel.line_world import Gateway, World, world
+from fairlead_tunnel.ways import Kind
+from tests.contract.tunnel.line_world import World, world
+from tests.contract.tunnel.talks import digest, whole
 from tests.contract.tunnel.test_lines import echoed, listening
+from tests.contract.tunnel.test_ways import behind_http, kind_of
 from tests.contract.tunnel.tunnel_world import Hop
 from tests.eventually import eventually
+from tests.fakes.passing_hop import passing_hop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
+SECONDS = 25
+"""Less than the half minute in which TCP notices by itself."""
 CONTENT = secrets.token_bytes(6 * 1024 * 1024)
+SLOW_RATE = 400 * 1024
 
 
 class Silent(Hop):
@@ -43,23 +51,76 @@ class Silent(Hop):
         super().cut()
 
 
+class Slow(Silent):
+    """A hop that takes at once what comes, passes it up no faster than a slow link does, and drops
+    what is left of it with the connection.
+    """
+
+    async def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        may: asyncio.Event,
+        said: bytearray,
+    ) -> None:
+        if said is not self.said:
+            await super()._forward(reader, writer, may, said)
+            return
+        held: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def hear() -> None:
+            with contextlib.suppress(OSError):
+                while content := await reader.read(16384):
+                    held.put_nowait(content)
+            while not held.empty():
+                held.get_nowait()
+            held.put_nowait(b"")
+
+        async def pass_on() -> None:
+            while content := await held.get():
+                await asyncio.sleep(len(content) / SLOW_RATE)
+                writer.write(content)
+            writer.close()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hear())
+            group.create_task(pass_on())
+
+
+@pytest.fixture(
+    params=[Kind.TCP, Kind.WEBSOCKET, Kind.REQUESTS], ids=lambda kind: kind.name.lower()
+)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """The kind of the only carriers that go."""
+    found: Kind = request.param
+    return found
+
+
 @asynccontextmanager
-async def silent_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[World, Silent]]:
+async def silent_world(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, hop_class: type[Silent] = Silent
+) -> AsyncIterator[tuple[World, Silent]]:
     """A world whose gateway is reached through such a hop; nobody is patient in it."""
     monkeypatch.setattr("fairlead_tunnel.client_carriers.LOOK_SECONDS", 0.02)
     monkeypatch.setattr("fairlead_tunnel.path_watch.LEAST_QUIET", 0.1)
-    gateway = Gateway()
-    await gateway.start()
-    hop = Silent(("127.0.0.1", gateway.port))
-    server = await asyncio.start_server(hop.talk, "127.0.0.1", 0)
-    gateway.urls = (f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}",)
-    try:
+    async with behind_http() as (gateway, url), AsyncExitStack() as stack:
+        if kind is Kind.TCP:
+            await gateway.listen()
+        port = gateway.port if kind is Kind.TCP else int(url.rpartition(":")[2])
+        hop = hop_class(("127.0.0.1", port))
+        stack.callback(hop.cut)
+        server = await asyncio.start_server(hop.talk, "127.0.0.1", 0)
+        stack.callback(server.close)
+        port = server.sockets[0].getsockname()[1]
+        gateway.urls = (f"tcp://127.0.0.1:{port}",)
+        if kind is not Kind.TCP:
+            one = await stack.enter_async_context(passing_hop(f"http://127.0.0.1:{port}"))
+            one.lets_websockets = kind is Kind.WEBSOCKET
+            one.lets_streams = kind is Kind.REQUESTS
+            gateway.urls = (one.url,)
         async with world(gateway=gateway) as it:
+            assert kind_of(it) is kind
             yield it, hop
-    finally:
-        hop.cut()
-        server.close()
-        await server.wait_closed()
 
 
 async def more(hop: Hop, count: int) -> None:
@@ -73,9 +134,9 @@ async def more(hop: Hop, count: int) -> None:
 
 
 async def test_bytes_both_ways_go_on_beside_a_path_that_fell_silent(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    async with asyncio.timeout(SECONDS), silent_world(monkeypatch) as (it, hop):
+    async with asyncio.timeout(SECONDS), silent_world(monkeypatch, kind) as (it, hop):
         port = await listening(it)
         for _ in range(2):
             asking = asyncio.ensure_future(echoed(port, CONTENT))
@@ -87,7 +148,7 @@ async def test_bytes_both_ways_go_on_beside_a_path_that_fell_silent(
 
 
 async def test_a_download_goes_on_though_its_client_has_nothing_to_send(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     async def source(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
@@ -98,7 +159,7 @@ async def test_a_download_goes_on_though_its_client_has_nothing_to_send(
         await writer.drain()
         writer.close()
 
-    async with asyncio.timeout(SECONDS), silent_world(monkeypatch) as (it, hop):
+    async with asyncio.timeout(SECONDS), silent_world(monkeypatch, kind) as (it, hop):
         port = await it.ports.listen(Target(await it.serve(source)), host="127.0.0.1", port=0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"x")
@@ -111,9 +172,9 @@ async def test_a_download_goes_on_though_its_client_has_nothing_to_send(
 
 
 async def test_an_open_channel_without_bytes_keeps_its_carrier(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    async with asyncio.timeout(SECONDS), silent_world(monkeypatch) as (it, hop):
+    async with asyncio.timeout(SECONDS), silent_world(monkeypatch, kind) as (it, hop):
         reader, writer = await asyncio.open_connection("127.0.0.1", await listening(it))
         writer.write(b"x")
         assert await reader.readexactly(1) == b"x"
@@ -121,4 +182,15 @@ async def test_an_open_channel_without_bytes_keeps_its_carrier(
         writer.write(b"y")
         assert await reader.readexactly(1) == b"y"
         writer.close()
+        assert it.mesh.opened == ["ses_0"]
+
+
+async def test_an_upload_goes_on_over_a_hop_that_takes_longer_than_any_answer_did(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    monkeypatch.setattr("fairlead_tunnel.path_watch._FIRST_RTT", 0.03)
+    content = CONTENT[: 1024 * 1024]
+    async with asyncio.timeout(SECONDS), silent_world(monkeypatch, kind, Slow) as (it, _):
+        port = await it.ports.listen(Target(await it.serve(digest)), host="127.0.0.1", port=0)
+        assert await whole(port, content) == hashlib.sha256(content).digest()
         assert it.mesh.opened == ["ses_0"]

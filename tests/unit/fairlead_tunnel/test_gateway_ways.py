@@ -89,6 +89,9 @@ class LostCarrier:
     def abort(self) -> None:
         """Hold nothing."""
 
+    def look(self) -> None:
+        """Watch nothing."""
+
     def retire(self) -> None:
         """Hold nothing."""
 

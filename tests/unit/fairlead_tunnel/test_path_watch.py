@@ -60,3 +60,36 @@ def test_a_slow_answer_makes_it_more_patient() -> None:
     now += 20
     assert watch.look(now, received=received, unsent=0) is ASK
     assert watch.look(now + 0.9, received=received, unsent=0) is WAIT
+
+
+def gives_up(watch: PathWatch, now: float, *, received: int = 0) -> float:
+    """Return after how long a path is given up on which nothing comes from now on."""
+    start = now
+    while watch.look(now, received=received, unsent=0) is not GIVE_UP:
+        now += 0.25
+    return now - start
+
+
+def test_a_path_that_was_attached_for_a_silent_one_is_given_longer_until_it_answers() -> None:
+    watch = PathWatch(0.0)
+    assert gives_up(watch, 0.0) < 5
+    waits = []
+    for _ in range(6):
+        watch.begin(0.0, was_silent=True)
+        waits.append(gives_up(watch, 0.0))
+    assert 6 < waits[0] < 8
+    assert waits == sorted(waits)
+    assert waits[-1] == waits[-2] < 60
+    watch.begin(0.0, was_silent=True)
+    assert looks(watch, [1.0, 5.0]) == [ASK, WAIT]
+    assert watch.look(5.5, received=1, unsent=0) is WAIT  # answered: it takes that long
+    assert watch.look(7.5, received=1, unsent=0) is ASK
+    assert watch.look(11.0, received=1, unsent=0) is WAIT
+
+
+def test_an_answer_to_either_question_makes_it_more_patient() -> None:
+    watch = PathWatch(0.0)
+    assert looks(watch, [1.0, 2.5, 4.0]) == [ASK, ASK, WAIT]
+    assert watch.look(4.5, received=1, unsent=0) is WAIT
+    assert watch.look(6.5, received=1, unsent=0) is ASK
+    assert watch.look(9.0, received=1, unsent=0) is WAIT

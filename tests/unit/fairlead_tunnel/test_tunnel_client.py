@@ -50,6 +50,9 @@ class Carrier:
         """Be lost."""
         self.close()
 
+    def look(self) -> None:
+        """Watch nothing."""
+
     def retire(self) -> None:
         """Note it."""
         self.is_retired = True
