@@ -33,6 +33,8 @@ class MemoryPosts:
     desk: PollDesk
     meets: Callable[[int, str], Fault] = lambda number, url: None
     swallows: Callable[[int, str], bool] = lambda number, url: False
+    cuts: Callable[[bytes], bytes] = lambda body: body
+    """What a hop leaves of each body, in either direction."""
     sent: list[tuple[float, str]] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
@@ -56,7 +58,7 @@ class MemoryPosts:
             async with asyncio.timeout(first_seconds):
                 if self.swallows(number, url):
                     await asyncio.Event().wait()
-                answer = await self._met(body)
+                answer = self.cuts(await self._met(self.cuts(body)))
         finally:
             self.under_way -= 1
         return Answer(200, answer, loop.time() - started)

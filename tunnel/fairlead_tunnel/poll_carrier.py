@@ -27,6 +27,8 @@ from fairlead_tunnel.records import MAX_BATCH_BYTES, Opener, RecordInvalid, Seal
 
 POLL_REPLAYED: Final = "poll_replayed"
 """The gateway has had this poll, or much newer ones; its answer went elsewhere."""
+POLL_CUT: Final = "poll_cut"
+"""The end of this poll's body was missing when the gateway got it."""
 
 _FULL: Final = 64 * 1024
 _CLOSE_SECONDS: Final = 2.0
@@ -299,8 +301,9 @@ class PollCarrier(ClientAttach):
     def _start(self, request: _Request, lease: Lease, hold: float) -> asyncio.Task[Outcome]:
         request.is_posted = True
         last = self._driver.hello_batch(request.number, SMALLEST_BATCH)
-        ask = Ask(request.number, round(hold * 1000), lease.endpoint.down.at(self._loop.time()))
+        most = lease.endpoint.down.at(self._loop.time())
         records = [seal_record(self._sealer, each) for each in (*request.batches, last)]
+        ask = Ask(request.number, round(hold * 1000), most, len(records))
         body = b"".join((self._head, seal_ask(self._sealer, ask), *records))
         task = self._loop.create_task(self._exchange(request, lease, body, hold))
         self._polls[task] = lease.is_idle
@@ -323,6 +326,9 @@ class PollCarrier(ClientAttach):
         except AttachRefused as refused:
             if refused.reason == POLL_REPLAYED:
                 return Outcome.LOST
+            if refused.reason == POLL_CUT:
+                lease.endpoint.up.halve(request.size, now)
+                return Outcome.TOO_LARGE
             raise
         if request.size > lease.endpoint.up.at(now) // 2:
             lease.endpoint.cuts = 0

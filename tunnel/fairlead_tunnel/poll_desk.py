@@ -21,11 +21,12 @@ from fairlead_tunnel.handshake import (
     refusal,
 )
 from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
-from fairlead_tunnel.poll_carrier import POLL_REPLAYED
+from fairlead_tunnel.poll_carrier import POLL_CUT, POLL_REPLAYED
 from fairlead_tunnel.poll_pace import ACTIVE_HOLD
 from fairlead_tunnel.poll_wire import (
     MOST_BODY_BYTES,
     Ask,
+    PollCut,
     PollInvalid,
     open_request,
     read_head,
@@ -130,9 +131,11 @@ class PollLine:
         return seal_record(self._sealer, batch)
 
     def take(self, body: Content) -> HeldPoll:
-        """Take a request; AttachRefused: it came before, or is of somebody else."""
+        """Take a request; AttachRefused: it came before, or cut, or is of somebody else."""
         try:
             ask, batches = open_request(self._opener, body)
+        except PollCut as error:
+            raise AttachRefused(POLL_CUT, f"This poll did not come whole: {error}.") from None
         except (RecordInvalid, PollInvalid) as error:
             raise AttachRefused(POLL_REPLAYED, f"This poll is not taken: {error}.") from None
         self._seen_at = self._loop.time()
@@ -167,7 +170,7 @@ class PollLine:
     def _drop_dead(self) -> None:
         for poll in [each for each in self._waiting if self._is_dead(each.number)]:
             self._waiting.remove(poll)
-            poll.answer.set_result(b"\x00" + seal_said(self._sealer, poll.number))
+            poll.answer.set_result(b"\x00" + seal_said(self._sealer, poll.number, 0))
 
     def _lose_dead(self) -> None:
         """Send again what was put in polls that nobody waits for: the tunnel leaves out the batch
@@ -231,7 +234,7 @@ class PollLine:
             if batch:
                 self._numbers.add(poll.number)
                 poll.add(batch)
-        said = seal_said(self._sealer, poll.number)
+        said = seal_said(self._sealer, poll.number, len(poll.records))
         poll.answer.set_result(b"".join((b"\x00", said, *poll.records)))
 
     def _look(self) -> None:

@@ -3,13 +3,13 @@
     request = "FLP" ‖ version u8 = 1 ‖ tunnel, 16 bytes ‖ attach u32 ‖ record of ask ‖ record*
     answer  = 00 ‖ record of said ‖ record*   or   01 ‖ reason ‖ message: refused
     record  = n u64 ‖ length u32 of sealed ‖ sealed, as in `records`
-    ask     = poll u32 ‖ hold u32 ‖ most u32
-    said    = poll u32
+    ask     = poll u32 ‖ hold u32 ‖ most u32 ‖ records u32
+    said    = poll u32 ‖ records u32
 
 `poll` numbers a poll among the carriers of its tunnel; `hold` is for how many milliseconds the
 client waits when there is nothing to answer; an answer has at most `most` bytes of batches beside
-what belongs to the poll. A hello of `handshake` is posted to the same place, and answered by its
-answer.
+what belongs to the poll; `records` follow, so that a body cut between two of them does not look
+whole. A hello of `handshake` is posted to the same place, and answered by its answer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SMALLEST_ROOM: Final = 16 * 1024
 _MAGIC = b"FLP\x01"
 _HEAD = struct.Struct(">4s16sI")
 _RECORD = struct.Struct(">QI")
-_ASK = struct.Struct(">III")
-_SAID = struct.Struct(">I")
+_ASK = struct.Struct(">IIII")
+_SAID = struct.Struct(">II")
 
 HEAD_BYTES: Final = _HEAD.size
 
@@ -51,6 +51,7 @@ class Ask(NamedTuple):
     poll: int
     hold_ms: int
     most: int
+    records: int = 0
 
 
 def request_head(tunnel_id: bytes, attach: int) -> bytes:
@@ -79,20 +80,24 @@ def seal_ask(sealer: Sealer, ask: Ask) -> bytes:
     return seal_record(sealer, _ASK.pack(*ask))
 
 
-def seal_said(sealer: Sealer, poll: int) -> bytes:
-    """Return the first record of an answer."""
-    return seal_record(sealer, _SAID.pack(poll))
+def seal_said(sealer: Sealer, poll: int, records: int) -> bytes:
+    """Return the first record of an answer, with the number of those that follow."""
+    return seal_record(sealer, _SAID.pack(poll, records))
 
 
 def open_request(opener: Opener, body: Content) -> tuple[Ask, list[bytes]]:
     """Return what a request asks for, and its batches.
 
-    PollInvalid, RecordInvalid: it was changed, cut, or came before; what of it was opened is lost.
+    PollInvalid, PollCut, RecordInvalid: it was changed, cut, or came before; what of it was opened
+    is lost.
     """
     records = [opener.open(number, sealed) for number, sealed in _records(body, _HEAD.size)]
-    if not records or len(records[0]) != _ASK.size:
+    if not records:
+        raise PollCut("a request is cut short")
+    if len(records[0]) != _ASK.size:
         raise PollInvalid("a request asks for nothing")
-    return Ask(*_ASK.unpack(records[0])), records[1:]
+    ask = Ask(*_ASK.unpack(records[0]))
+    return ask, _whole(records[1:], ask.records)
 
 
 def open_answer(opener: Opener, body: Content, poll: int) -> list[bytes]:
@@ -106,9 +111,22 @@ def open_answer(opener: Opener, body: Content, poll: int) -> list[bytes]:
     if body[:1] != b"\x00":
         raise PollInvalid("this is no answer of fairlead.tunnel.v1")
     records = [opener.open(number, sealed) for number, sealed in _records(body, 1)]
-    if not records or records[0] != _SAID.pack(poll):
+    if not records:
+        raise PollCut("an answer is cut short")
+    if len(records[0]) != _SAID.size:
+        raise PollInvalid("an answer is of no poll")
+    said, count = _SAID.unpack(records[0])
+    if said != poll:
         raise PollInvalid("an answer is of another poll")
-    return records[1:]
+    return _whole(records[1:], count)
+
+
+def _whole(batches: list[bytes], count: int) -> list[bytes]:
+    if len(batches) < count:
+        raise PollCut("a body is cut short")
+    if len(batches) > count:
+        raise PollInvalid("a body is longer than it says")
+    return batches
 
 
 def _records(body: Content, place: int) -> Iterator[tuple[int, memoryview]]:

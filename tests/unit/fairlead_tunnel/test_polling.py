@@ -7,10 +7,11 @@ import errno
 
 import pytest
 
-from fairlead_tunnel.endpoints import IDLE_SLOTS, WORKERS_PER_ENDPOINT
+from fairlead_tunnel.endpoints import FIRST_ROOM, IDLE_SLOTS, WORKERS_PER_ENDPOINT
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.http_posts import Answer
 from fairlead_tunnel.poll_pace import FIRST_WINDOW
+from fairlead_tunnel.poll_wire import HEAD_BYTES
 from tests.fakes.poll_room import PollRoom, poll_room
 from tests.fakes.virtual_time import run
 
@@ -254,5 +255,37 @@ def test_a_poll_is_lost_however_far_it_was_when_polling_ended(turns: int) -> Non
             assert room.client.driver.carriers == 0
             assert room.carrier.pool.can_take(now())
             assert room.carrier.pool._active == room.carrier.pool.idle == 0
+
+    run(scenario())
+
+
+def cut_between_records(body: bytes) -> bytes:
+    """Leave as many whole records of a poll's body as have 300 KiB together."""
+    place = HEAD_BYTES if body.startswith(b"FLP") else 1
+    if place == 1 and not body.startswith(b"\x00"):
+        return body
+    while len(body) > 300 * 1024:
+        end = place + 12 + int.from_bytes(body[place + 8 : place + 12], "big")
+        if end > 300 * 1024:
+            return body[:place]
+        place = end
+    return body
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+def test_bodies_that_are_cut_between_records_get_smaller(direction: str) -> None:
+    async def scenario() -> None:
+        async with poll_room() as room:
+            await opened(room)
+            sender, other = room.client, room.gateway
+            if direction == "down":
+                sender, other = other, sender
+            room.posts.cuts = cut_between_records
+            for _ in range(6):
+                sender.say(bytes(1024 * 1024 - 1))
+            await other.heard(1 + 6 * (1024 * 1024 - 1))
+            endpoint = room.carrier.pool._endpoints[0]
+            learnt = endpoint.up if direction == "up" else endpoint.down
+            assert learnt.at(now()) < FIRST_ROOM
 
     run(scenario())

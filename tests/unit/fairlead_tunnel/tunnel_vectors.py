@@ -51,6 +51,17 @@ class HandshakeVector(TypedDict):
     gateway_key: str
 
 
+class PollVector(TypedDict):
+    """A body of poll `poll`, and what is in it; None: it was cut."""
+
+    name: str
+    suite: str
+    key: str
+    poll: int
+    batches: list[str] | None
+    bytes: str
+
+
 class Vectors(TypedDict):
     """`tests/vectors/tunnel.json`; bytes are hexadecimal."""
 
@@ -58,6 +69,7 @@ class Vectors(TypedDict):
     no_batches: list[BatchVector]
     records: list[RecordVector]
     handshakes: list[HandshakeVector]
+    polls: list[PollVector]
 
 
 VECTORS: Vectors = json.loads(
