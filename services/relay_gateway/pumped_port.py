@@ -64,12 +64,14 @@ class PumpedPort(asyncio.Protocol):
 
     def port_read(self, channel: int, content: Content) -> bool:
         """Pass on what was read; say whether more may be read now."""
-        self._transport.write(content)
+        if not self._transport.is_closing():
+            self._transport.write(content)
         return not self._is_full
 
     def port_finished(self, channel: int) -> None:
         """Pass the end on."""
-        self._transport.write_eof()
+        if not self._transport.is_closing():
+            self._transport.write_eof()
 
     def port_consumed(self, channel: int, count: int) -> None:
         """Read again once enough has left."""

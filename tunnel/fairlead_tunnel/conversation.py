@@ -16,6 +16,7 @@ import struct
 from typing import Final
 
 from fairlead_tunnel.byte_channel import Message
+from fairlead_tunnel.event_loops import require_open
 
 LARGEST_MESSAGE: Final = 1024 * 1024 + 8
 """Of a conversation: a position and 1 MiB."""
@@ -63,12 +64,14 @@ class Conversation:
 
     async def send(self, message: Message) -> None:
         """Send a message, and wait while the other side is slow; raises OSError."""
+        require_open(self._writer)
         self._writer.write(frame_of(message))
         await self._writer.drain()
 
     def finish(self) -> None:
         """Say no more; what was said is still delivered, and the other side may go on."""
         with contextlib.suppress(OSError):
+            require_open(self._writer)
             self._writer.write_eof()
 
     def close(self) -> None:

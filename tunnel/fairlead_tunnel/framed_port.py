@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message, Side
 from fairlead_tunnel.conversation import frame_of, read_frame
+from fairlead_tunnel.event_loops import require_open
 from fairlead_tunnel.pump import Ending, Pump
 from fairlead_tunnel.silence import notice_silence
 
@@ -79,6 +80,7 @@ class FramedPort:
         if not self._is_closing:
             self._is_closing = True
             with contextlib.suppress(OSError):
+                require_open(self._writer)
                 self._writer.write_eof()
 
     def abort(self) -> None:

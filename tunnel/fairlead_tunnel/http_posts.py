@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 import h11
 
+from fairlead_tunnel.event_loops import require_open
+
 _CONNECT_SECONDS: Final = 10.0
 _READ_BYTES: Final = 256 * 1024
 _MOST_KEPT: Final = 8
@@ -135,6 +137,7 @@ class HttpPosts:
         protocol.send(h11.EndOfMessage())
         loop = asyncio.get_running_loop()
         started = loop.time()
+        require_open(line.writer)
         line.writer.writelines((head, body))
         first = 0.0
         status = 0

@@ -23,6 +23,7 @@ from fairlead_tunnel.byte_channel import (
     Received,
     Side,
 )
+from fairlead_tunnel.event_loops import require_open
 
 READ_BYTES: Final = 16 * 1024
 """Most bytes in one message that we send: an association does not interleave messages, so that a
@@ -152,12 +153,13 @@ class Pump:
                     await self._arrived.wait()
                     continue
                 content, self._inbox = self._inbox, bytearray()
+                require_open(writer)
                 writer.write(content)
                 await writer.drain()
                 self._received += len(content)
                 self._channel.consumed(len(content))
                 self._flush()
-            if writer.can_write_eof():
+            if writer.can_write_eof() and not writer.is_closing():
                 writer.write_eof()
         except OSError as error:
             self._connection_lost(error)

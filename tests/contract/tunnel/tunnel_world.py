@@ -220,7 +220,8 @@ class Hop:
             while content := await held.get():
                 with contextlib.suppress(OSError):
                     await may.wait()
-                    writer.write(content)
+                    if not writer.is_closing():  # uvloop's would raise
+                        writer.write(content)
                     await writer.drain()
 
         async with asyncio.TaskGroup() as group:
