@@ -194,7 +194,9 @@ class Socks5Server:
             case AddressType.IPV4:
                 return str(ipaddress.IPv4Address((yield 4)))
             case AddressType.IPV6:
-                return str(ipaddress.IPv6Address((yield 16)))
+                address = ipaddress.IPv6Address((yield 16))
+                mapped = address.ipv4_mapped  # Python's releases differ (RFC 5952, section 5)
+                return str(address) if mapped is None else f"::ffff:{mapped}"
             case AddressType.NAME:
                 name = yield (yield 1)[0]
                 return name.decode("ascii", "replace")

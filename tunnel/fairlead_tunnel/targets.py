@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead_tunnel.frames import MAX_TARGET_BYTES
+
 HIGHEST_PORT: Final = 65535
 
 _LABEL = re.compile(
@@ -44,7 +46,7 @@ def target_of(label: str) -> Target | None:
     Whether the host is one is for whoever dials it to say.
     """
     found = _LABEL.fullmatch(label)
-    if found is None:
+    if found is None or len(label) > MAX_TARGET_BYTES:
         return None
     if found["execution"]:
         return Target(execution_id=found["execution"])

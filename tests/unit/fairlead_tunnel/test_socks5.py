@@ -48,6 +48,8 @@ def outcome_of(content: bytes, server: Socks5Server | None = None) -> Outcome | 
     [
         ("10.0.0.7", "10.0.0.7"),
         ("2001:db8::1", "[2001:db8::1]"),
+        ("::ffff:10.0.0.7", "[::ffff:10.0.0.7]"),
+        ("a" * 246, "a" * 246),
         ("db.internal", "db.internal"),
         ("localhost", ""),
         ("LocalHost.", ""),
@@ -80,6 +82,7 @@ def test_what_is_no_connect_is_refused_as_such(command: int) -> None:
         (b"\x05\x01\x00\x02", Reply.ADDRESS_TYPE_UNSUPPORTED),
         (request("db internal", 80), Reply.HOST_UNREACHABLE),
         (request("db.internal", 0), Reply.HOST_UNREACHABLE),
+        (request("a" * 249, 80), Reply.HOST_UNREACHABLE),  # an OPEN has no room for it
         (b"\x05\x01\x00\x03\x00\x00\x50", Reply.HOST_UNREACHABLE),
         (b"\x05\x01\x00\x03\x02\xff\xfe\x00\x50", Reply.HOST_UNREACHABLE),
     ],

@@ -47,6 +47,7 @@ def test_labels(label: str, target: Target) -> None:
         "tcp:[]:443",
         "tcp:b\u00fccher.test:443",
         "tcp:" + "a" * 254 + ":80",
+        "tcp:" + "a" * 249 + ":80",
         "terminal:",
         "terminal:exe_short",
         "terminal:sbx_" + "a" * 26,
