@@ -12,6 +12,7 @@ mod outbox;
 pub mod ranges;
 pub mod records;
 mod shared_window;
+pub mod socks5;
 mod tunnel;
 
 pub use fault::Fault;

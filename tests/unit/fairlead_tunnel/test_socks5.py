@@ -20,6 +20,7 @@ from fairlead_tunnel.socks5 import (
     reply_of,
 )
 from fairlead_tunnel.targets import Target
+from tests.unit.fairlead_tunnel.tunnel_vectors import SOCKS_VECTORS, SocksVector
 
 GREETING = b"\x05\x01\x00"
 CREDENTIALS = Credentials(b"ada", b"enigma")
@@ -155,6 +156,34 @@ def test_a_password_is_not_printed() -> None:
 )
 def test_each_reason_has_its_code(reason: str, code: int) -> None:
     assert encode_reply(reply_of(reason)) == bytes((5, code, 0, 1)) + bytes(6)
+
+
+def server_of(vector: SocksVector) -> Socks5Server:
+    pair = vector["credentials"]
+    if pair is None:
+        return Socks5Server()
+    user, password = map(bytes.fromhex, pair)
+    return Socks5Server(credentials=Credentials(user, password))
+
+
+@pytest.mark.parametrize("vector", SOCKS_VECTORS, ids=lambda vector: vector["name"])
+def test_clients_are_answered_as_the_vectors_say_wherever_they_are_cut(vector: SocksVector) -> None:
+    said = bytes.fromhex(vector["said"])
+    for cut in range(len(said) + 1):
+        server, outcomes, late = server_of(vector), list[Outcome](), b""
+        for piece in (said[:cut], said[cut:]):
+            if outcomes:
+                late += piece
+            elif (found := server.receive(piece)) is not None:
+                outcomes.append(found)
+        assert server.take_outgoing().hex() == vector["answered"]
+        match outcomes:
+            case [Asked(target, early)]:
+                assert (target.label, (early + late).hex()) == (vector["target"], vector["early"])
+            case [Refused(message)]:
+                assert message == vector["refused"]
+            case _:
+                assert (vector["target"], vector["refused"]) == ("", "")
 
 
 @given(

@@ -1,4 +1,4 @@
-"""The vectors of the tunnel's bytes, which other implementations use too."""
+"""The vectors of the tunnel's bytes and of SOCKS5, which other implementations use too."""
 
 from __future__ import annotations
 
@@ -72,6 +72,21 @@ class Vectors(TypedDict):
     polls: list[PollVector]
 
 
-VECTORS: Vectors = json.loads(
-    (Path(__file__).parents[2] / "vectors/tunnel.json").read_text(encoding="utf-8")
-)
+class SocksVector(TypedDict):
+    """What a client of SOCKS5 says and what becomes of it; bytes are hexadecimal."""
+
+    name: str
+    credentials: list[str] | None
+    said: str
+    answered: str
+    target: str
+    early: str
+    refused: str
+
+
+def _read(name: str) -> str:
+    return (Path(__file__).parents[2] / "vectors" / name).read_text(encoding="utf-8")
+
+
+VECTORS: Vectors = json.loads(_read("tunnel.json"))
+SOCKS_VECTORS: list[SocksVector] = json.loads(_read("socks5.json"))["servers"]
