@@ -1,6 +1,11 @@
 """WebRTC data channels and tunnels for asyncio, on threads of their own, without the GIL."""
 
-from fairlead_native._core import ConnectionOver, DescriptionInvalid, NegotiationRefused
+from fairlead_native._core import (
+    ConnectionOver,
+    DescriptionInvalid,
+    NegotiationRefused,
+    serve_socks5,
+)
 from fairlead_native.channel import Channel, Message
 from fairlead_native.connection import (
     Connection,
@@ -27,4 +32,5 @@ __all__ = [
     "StunServer",
     "TunnelUser",
     "TurnServer",
+    "serve_socks5",
 ]

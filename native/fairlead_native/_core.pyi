@@ -126,6 +126,14 @@ class PumpCore:
     def listen(
         self, tunnel: int, listener: int, descriptor: int, target: str, hold: float
     ) -> None: ...
+    def listen_socks(
+        self,
+        tunnel: int,
+        listener: int,
+        descriptor: int,
+        credentials: tuple[bytes, bytes] | None,
+        patience: float,
+    ) -> None: ...
     def stop_listening(self, tunnel: int, listener: int) -> None: ...
     def open(self, tunnel: int, target: str, hold: float) -> int | None: ...
     def connect(
@@ -140,3 +148,12 @@ class PumpCore:
     def forget(self, tunnel: int) -> None: ...
     def stop(self) -> None: ...
     def dispatch(self, sink: PumpSink) -> None: ...
+
+def serve_socks5(
+    pieces: list[bytes], credentials: tuple[bytes, bytes] | None
+) -> tuple[bytes, str, str, bytes]:
+    """Serve a client of SOCKS5 that says these pieces, for tests that compare.
+
+    Returns what it is answered, the target that it asks for, why it is refused, and its early
+    bytes, each empty where there is none.
+    """

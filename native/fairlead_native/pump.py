@@ -220,8 +220,28 @@ class PumpedTunnel:
         self._core.listen(self.number, self._listeners, listener.detach(), target, hold_seconds)
         return self._listeners
 
+    def listen_socks(
+        self, listener: socket.socket, credentials: tuple[bytes, bytes] | None, *, seconds: float
+    ) -> int:
+        """Serve SOCKS5 (RFC 1928) on a listening socket; returns the listener's number.
+
+        Clients show the `credentials` (RFC 1929) where there are any, and ask within `seconds`; an
+        OPEN waits for nothing. One that was not answered is given back with all that was read of
+        it, its messages first: those were answered, but not its request. The channel of one that
+        has not asked yet, or could not be opened, is 0. Who is refused is told as `ended`,
+        "client_refused", with channel 0, too.
+        """
+        self._listeners += 1
+        self._core.listen_socks(
+            self.number, self._listeners, listener.detach(), credentials, seconds
+        )
+        return self._listeners
+
     def stop_listening(self, listener: int) -> None:
-        """Accept no more; when this returns the address is free."""
+        """Accept no more; when this returns the address is free.
+
+        Clients of SOCKS5 that have not asked yet are given back, "open_unsent".
+        """
         self._core.stop_listening(self.number, listener)
 
     def open(self, target: str, *, hold_seconds: float = 0.0) -> int | None:

@@ -17,3 +17,7 @@ mod pump_python;
 mod python;
 mod servers;
 mod sockets;
+#[cfg(feature = "python")]
+mod socks_python;
+#[cfg(feature = "python")]
+mod telling;

@@ -6,6 +6,7 @@ mod carrier;
 mod lane;
 mod listener;
 mod port;
+mod socks;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -26,6 +27,7 @@ use crate::events::Events;
 use buffers::Buffers;
 pub use carrier::Keys;
 pub use lane::{Counts, Happening, Lane};
+pub use listener::Leads;
 
 const WAKER: Token = Token(0);
 /// Stands for all tunnels, in what happens to all of them.
@@ -34,11 +36,13 @@ const ALL: u32 = u32::MAX;
 /// A step of another thread, which is taken between two turns.
 pub type Step = Box<dyn FnOnce(&mut Pump) + Send>;
 
-/// Which socket of a tunnel a token of the poll stands for, by carrier, channel or listener.
+/// Which socket of a tunnel a token of the poll stands for, by carrier, channel or listener, or the number of
+/// a client of SOCKS.
 #[derive(Clone, Copy)]
 pub enum Role {
     Carrier(u32),
     Port(u32),
+    Socks(u32),
     Listener(u32),
 }
 
@@ -61,6 +65,11 @@ impl Surroundings {
         self.next += 1;
         self.owners.insert(self.next, (lane, role));
         Ok(token)
+    }
+
+    /// Have a socket that is watched stand for something else from now on.
+    fn turn_into(&mut self, token: Token, lane: u32, role: Role) {
+        self.owners.insert(token.0, (lane, role));
     }
 
     /// Watch a socket no more, which another process or the interpreter may still hold.

@@ -1,7 +1,7 @@
 //! The face of the pump to Python: steps go to its thread, and what happens is told when asked for.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use socket2::Socket;
 
-use crate::pump::{Counts, Happening, Keys, Lane, PumpThread, Surroundings};
+use crate::pump::{Counts, Keys, Lane, Leads, PumpThread, Surroundings};
+use crate::socks_python::checked;
+use crate::telling::tell;
 
 /// One thread and its tunnels.
 #[pyclass(frozen, module = "fairlead_native")]
@@ -143,9 +145,25 @@ impl PumpCore {
     ) -> PyResult<()> {
         let socket = taken(descriptor);
         check_target(&target)?;
-        let hold = seconds(hold)?;
+        let leads = Leads::To(target, seconds(hold)?);
         self.tell(tunnel, move |lane, around| {
-            lane.listen(listener, socket, target, hold, around);
+            lane.listen(listener, socket, leads, around);
+        });
+        Ok(())
+    }
+
+    fn listen_socks(
+        &self,
+        tunnel: u32,
+        listener: u32,
+        descriptor: i32,
+        credentials: Option<(Vec<u8>, Vec<u8>)>,
+        patience: f64,
+    ) -> PyResult<()> {
+        let socket = taken(descriptor);
+        let leads = Leads::Asked(checked(credentials)?, seconds(patience)?);
+        self.tell(tunnel, move |lane, around| {
+            lane.listen(listener, socket, leads, around);
         });
         Ok(())
     }
@@ -331,7 +349,7 @@ fn check_most(most: usize) -> PyResult<()> {
 
 fn seconds(hold: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(hold)
-        .map_err(|_| PyValueError::new_err("a hold is a number of seconds"))
+        .map_err(|_| PyValueError::new_err("a time is a number of seconds"))
 }
 
 fn check_target(target: &str) -> PyResult<()> {
@@ -348,55 +366,4 @@ fn check_reason(reason: &str) -> PyResult<()> {
     Err(PyRuntimeError::new_err(
         "a reason is lower snake case, 1 to 64 characters",
     ))
-}
-
-fn tell(
-    py: Python<'_>,
-    sink: &Bound<'_, PyAny>,
-    tunnel: u32,
-    happening: Happening,
-) -> PyResult<()> {
-    match happening {
-        Happening::Wanted(channel, target) => {
-            sink.call_method1(intern!(py, "wanted"), (tunnel, channel, target))
-        }
-        Happening::Accepted(channel) => {
-            sink.call_method1(intern!(py, "accepted"), (tunnel, channel))
-        }
-        Happening::DialFailed(channel, error) => {
-            sink.call_method1(intern!(py, "dial_failed"), (tunnel, channel, error))
-        }
-        Happening::Ended(channel, reason, message) => {
-            sink.call_method1(intern!(py, "ended"), (tunnel, channel, reason, message))
-        }
-        Happening::Unled(channel, reason, message) => {
-            sink.call_method1(intern!(py, "unled"), (tunnel, channel, reason, message))
-        }
-        Happening::GivenBack(channel, socket, early, reason, message) => {
-            let early = PyBytes::new(py, &early);
-            let arguments = (
-                tunnel,
-                channel,
-                socket.into_raw_fd(),
-                early,
-                reason,
-                message,
-            );
-            sink.call_method1(intern!(py, "given_back"), arguments)
-        }
-        Happening::Sendable => sink.call_method1(intern!(py, "sendable"), (tunnel,)),
-        Happening::CarrierLost(carrier, why) => {
-            sink.call_method1(intern!(py, "carrier_lost"), (tunnel, carrier, why))
-        }
-        Happening::Over(reason, message) => {
-            sink.call_method1(intern!(py, "over"), (tunnel, reason, message))
-        }
-        Happening::Gone => sink.call_method1(intern!(py, "gone"), (tunnel,)),
-        Happening::Forgotten(last) => {
-            let last = PyBytes::new(py, &last);
-            sink.call_method1(intern!(py, "forgotten"), (tunnel, last))
-        }
-        Happening::Failed(message) => sink.call_method1(intern!(py, "ended_all"), (message,)),
-    }
-    .map(drop)
 }

@@ -19,6 +19,7 @@ use crate::events::{Event, note_read};
 use crate::negotiation::Refused;
 use crate::pump_python::{PumpCore, TunnelCounts};
 use crate::servers::Servers;
+use crate::socks_python::serve_socks5;
 
 create_exception!(fairlead_native, DescriptionInvalid, PyValueError);
 create_exception!(fairlead_native, NegotiationRefused, PyRuntimeError);
@@ -302,5 +303,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Core>()?;
     module.add_class::<PumpCore>()?;
     module.add_class::<TunnelCounts>()?;
+    module.add_function(wrap_pyfunction!(serve_socks5, module)?)?;
     module.add_class::<Door>()
 }

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from fairlead_sdk.local_connection import DRAINING, LocalConnection, OnRefusal, tell_refusal
+from fairlead_sdk.local_connection import Listen, LocalConnection, OnRefusal, tell_refusal
 from fairlead_sdk.local_traffic import Traffic
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.pumped_driver import PumpedDriver
@@ -18,22 +18,22 @@ _STALL_SECONDS: Final = 0.1
 _MOST_ACCEPTS: Final = 64
 
 
-Make: TypeAlias = "Callable[[Door, bytes], asyncio.Protocol]"
-"""Makes what asyncio tells of a connection, of which it is given what was read before."""
+Make: TypeAlias = "Callable[[Door, TunnelClient | None], LocalConnection]"
+"""Makes what asyncio tells of a connection, which the pump of a tunnel had before, or nobody."""
 
 
 class Door:
     """A listening socket.
 
-    With a `target` the pump that runs a tunnel accepts its connections, for as long as the tunnel
-    takes any; else, and meanwhile, the event loop does.
+    The pump that runs a tunnel accepts its connections, if there is one and for as long as the
+    tunnel takes any; else, and meanwhile, the event loop does.
     """
 
     def __init__(
         self,
         *,
         plug: socket.socket,
-        target: str,
+        listen: Listen,
         make: Make,
         line: TunnelLine,
         traffic: Traffic,
@@ -42,7 +42,7 @@ class Door:
         plug.setblocking(False)
         self._plug = plug
         self._name = plug.getsockname()
-        self._target = target
+        self._listen = listen
         self._make = make
         self._line = line
         self._traffic = traffic
@@ -55,8 +55,7 @@ class Door:
     def open(self) -> None:
         """Accept connections from now on."""
         self._go_on()
-        if self._target:
-            self._line.follow(self)
+        self._line.follow(self)
 
     def close(self) -> None:
         """Accept none any more; those that are there go on."""
@@ -73,9 +72,9 @@ class Door:
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
-    def lead(self, connection: socket.socket, early: bytes) -> None:
-        """Lead a connection that was made to it, and that `early` was read of."""
-        self.adopt(connection, self._make(self, early))
+    def made(self, client: TunnelClient) -> LocalConnection:
+        """Make who goes on with a connection that the pump of a tunnel has given back."""
+        return self._make(self, client)
 
     def has_accepted(self, connection: socket.socket) -> bool:
         """Say whether a connection was made to this socket."""
@@ -93,14 +92,11 @@ class Door:
         if self._pumped is None and isinstance(driver, PumpedDriver):
             self._stop()
             self._traffic.include(driver)
-            number = driver.listen(
-                self._plug.dup(), self._target, hold_seconds=LocalConnection.hold_seconds
-            )
+            number = self._listen(driver, self._plug.dup())
             self._pumped = PumpedDoor(
                 door=self,
                 client=client,
                 stop=lambda: driver.stop_listening(number),
-                left=lambda: self._line.turn_from(client),
                 on_refusal=self._on_refusal,
             )
             client.add_listener(self._pumped)
@@ -135,7 +131,7 @@ class Door:
                 self._stalled = self._loop.call_later(_STALL_SECONDS, self._go_on)
                 return
             connection.setblocking(False)
-            self.lead(connection, b"")
+            self.adopt(connection, self._make(self, None))
 
 
 class PumpedDoor:
@@ -147,13 +143,11 @@ class PumpedDoor:
         door: Door,
         client: TunnelClient,
         stop: Callable[[], None],
-        left: Callable[[], None],
         on_refusal: OnRefusal,
     ) -> None:
         self._door = door
         self.client = client
         self.stop = stop
-        self._left = left
         self._on_refusal = on_refusal
 
     def has_accepted(self, connection: socket.socket) -> bool:
@@ -168,7 +162,5 @@ class PumpedDoor:
     def given_back(
         self, connection: socket.socket, early: bytes, reason: str, message: str
     ) -> None:
-        """Begin anew with it, in another tunnel."""
-        if reason == DRAINING:
-            self._left()
-        self._door.lead(connection, early)
+        """Begin anew with it, in another tunnel, or answer it."""
+        self._door.made(self.client).given_back(connection, early, reason, message)

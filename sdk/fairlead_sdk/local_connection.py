@@ -14,6 +14,7 @@ from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.channel_port import drop, hand_over
 from fairlead_tunnel.driver_sides import OPEN_UNSENT
+from fairlead_tunnel.pumped_driver import PumpedDriver
 from fairlead_tunnel.socks5 import (
     Asked,
     Credentials,
@@ -41,6 +42,8 @@ _OWN_ENDS: Final = frozenset({"", "connection_reset", "session_closed"})
 """Reasons of those who spoke, and of who has ended the session."""
 
 OnRefusal = Callable[[str, str], None]
+Listen = Callable[[PumpedDriver, socket.socket], int]
+"""Has a pump accept what is made to a listening socket; returns the listener's number."""
 Adopt = Callable[[socket.socket, asyncio.Protocol], None]
 """Has the event loop tell a protocol of a connection."""
 
@@ -56,8 +59,9 @@ def tell_refusal(client: TunnelClient, on_refusal: OnRefusal, reason: str, messa
 class LocalConnection(asyncio.Protocol):
     """A connection that leads to `target`, from its beginning until a channel has it.
 
-    `early` was read of it before. `on_refusal(reason, message)` is told when its channel is reset
-    and the tunnel is not over; `adopt` has it told of a connection that a pump has given back.
+    `on_refusal(reason, message)` is told when its channel is reset and the tunnel is not over;
+    `adopt` has it told of a connection that a pump has given back. One that the pump of `client`
+    has accepted begins with that.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class LocalConnection(asyncio.Protocol):
         on_refusal: OnRefusal,
         adopt: Adopt,
         most: int = MOST_CONNECTIONS,
-        early: bytes = b"",
+        client: TunnelClient | None = None,
     ) -> None:
         self._line = line
         self._target = target
@@ -77,11 +81,11 @@ class LocalConnection(asyncio.Protocol):
         self._on_refusal = on_refusal
         self._adopt = adopt
         self._most = most
-        self._early = early
+        self._early = b""
         self._held: Held | None = None
         self._end: LocalEnd | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._client: TunnelClient | None = None
+        self._client = client
         self._is_led = False
 
     # What asyncio tells, until the end of a channel takes over
@@ -212,6 +216,24 @@ class LocalConnection(asyncio.Protocol):
         self._refuse("gateway_unreachable", "There was no tunnel in time.")
 
 
+def lead_to(target: Target) -> Listen:
+    """Have a pump lead connections to a target."""
+
+    def listen(driver: PumpedDriver, plug: socket.socket) -> int:
+        return driver.listen(plug, target.label, hold_seconds=LocalConnection.hold_seconds)
+
+    return listen
+
+
+def lead_where_asked(credentials: Credentials | None) -> Listen:
+    """Have a pump serve SOCKS5."""
+
+    def listen(driver: PumpedDriver, plug: socket.socket) -> int:
+        return driver.listen_socks(plug, credentials, seconds=GREETING_SECONDS)
+
+    return listen
+
+
 class SocksConnection(LocalConnection):
     """A connection of a client of SOCKS5, which says itself where it leads."""
 
@@ -227,6 +249,7 @@ class SocksConnection(LocalConnection):
         adopt: Adopt,
         credentials: Credentials | None,
         most: int = MOST_CONNECTIONS,
+        client: TunnelClient | None = None,
     ) -> None:
         super().__init__(
             line=line,
@@ -235,6 +258,7 @@ class SocksConnection(LocalConnection):
             on_refusal=on_refusal,
             adopt=adopt,
             most=most,
+            client=client,
         )
         self._server = Socks5Server(credentials=credentials)
         self._has_asked = False
@@ -268,12 +292,26 @@ class SocksConnection(LocalConnection):
     ) -> None:
         """Begin anew where no gateway has dialled, else answer with the reason's code."""
         if reason in _ANEW:
-            super().given_back(connection, early, reason, message)
+            unread = early if self._has_asked else self._heard(early)
+            super().given_back(connection, unread, reason, message)
             return
         with contextlib.suppress(OSError):
             connection.send(encode_reply(reply_of(reason)))
         connection.close()
-        self.ended(reason, message)
+        self._held = None
+        client = self._client
+        if client is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(tell_refusal, client, self._on_refusal, reason, message)
+
+    def _heard(self, content: bytes) -> bytes:
+        """Take what a pump has read, and has answered but for the request; returns what follows."""
+        found = self._server.receive(content)
+        self._server.take_outgoing()
+        if not isinstance(found, Asked):
+            return b""
+        self._has_asked, self._target = True, found.target
+        return found.early
 
     def _begin(self) -> None:
         if self._has_asked:

@@ -13,9 +13,12 @@ from typing import Final
 from fairlead_sdk.doors import Door, Make
 from fairlead_sdk.forwarding import LocalPortUnusable, TargetInvalid
 from fairlead_sdk.local_connection import (
+    Listen,
     LocalConnection,
     OnRefusal,
     SocksConnection,
+    lead_to,
+    lead_where_asked,
 )
 from fairlead_sdk.local_sockets import listening_at
 from fairlead_sdk.local_traffic import Traffic
@@ -23,6 +26,7 @@ from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS
 from fairlead_sdk.tunnel_line import TunnelLine
 from fairlead_tunnel.socks5 import Credentials
 from fairlead_tunnel.targets import Target, target_of
+from fairlead_tunnel.tunnel_client import TunnelClient
 
 GRACE_SECONDS: Final = 1.0
 _QUEUED = 512
@@ -58,7 +62,7 @@ class TunnelPorts:
         Raises LocalPortUnusable.
         """
 
-        def make(door: Door, early: bytes) -> SocksConnection:
+        def make(door: Door, client: TunnelClient | None) -> SocksConnection:
             return SocksConnection(
                 line=self._line,
                 traffic=self.traffic,
@@ -66,11 +70,12 @@ class TunnelPorts:
                 adopt=door.adopt,
                 credentials=credentials,
                 most=self._most,
+                client=client,
             )
 
         plugs = await _bound(host, port)
         for plug in plugs:
-            self._add(plug, "", make)
+            self._add(plug, lead_where_asked(credentials), make)
         return int(plugs[0].getsockname()[1])
 
     async def listen_at(self, target: Target, path: Path) -> None:
@@ -94,7 +99,7 @@ class TunnelPorts:
                 await self.traffic.wait_idle()
 
     def _open(self, plug: socket.socket, target: Target) -> None:
-        def make(door: Door, early: bytes) -> LocalConnection:
+        def make(door: Door, client: TunnelClient | None) -> LocalConnection:
             return LocalConnection(
                 line=self._line,
                 target=target,
@@ -102,15 +107,15 @@ class TunnelPorts:
                 on_refusal=self._on_refusal,
                 adopt=door.adopt,
                 most=self._most,
-                early=early,
+                client=client,
             )
 
-        self._add(plug, target.label, make)
+        self._add(plug, lead_to(target), make)
 
-    def _add(self, plug: socket.socket, target: str, make: Make) -> None:
+    def _add(self, plug: socket.socket, listen: Listen, make: Make) -> None:
         door = Door(
             plug=plug,
-            target=target,
+            listen=listen,
             make=make,
             line=self._line,
             traffic=self.traffic,

@@ -15,6 +15,7 @@ from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
 from fairlead_tunnel.native_tunnel import NativeTunnel
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.record_stream import RecordStream
+from fairlead_tunnel.socks5 import Credentials
 from fairlead_tunnel.tunnel import MOST_CHANNELS, Side, TunnelFull
 
 _MOST_GREETING: Final = 8 * 1024
@@ -226,8 +227,23 @@ class PumpedDriver:
         """
         return self._tunnel.listen(listener, target, hold_seconds=hold_seconds)
 
+    def listen_socks(
+        self, listener: socket.socket, credentials: Credentials | None, *, seconds: float
+    ) -> int:
+        """Serve SOCKS5 on a listening socket to clients that ask within `seconds`; returns the
+        listener's number.
+
+        A client that was not answered yet is given back with all that was read of it, messages
+        that were answered first. A channel 0 stands for that of a client that has none.
+        """
+        pair = None if credentials is None else (credentials.user, credentials.password)
+        return self._tunnel.listen_socks(listener, pair, seconds=seconds)
+
     def stop_listening(self, listener: int) -> None:
-        """Accept no more; when this returns the address is free."""
+        """Accept no more; when this returns the address is free.
+
+        Clients of SOCKS5 that have not asked yet are given back with OPEN_UNSENT.
+        """
         with contextlib.suppress(RuntimeError):  # the pump has failed: it listens no more
             self._tunnel.stop_listening(listener)
 

@@ -14,8 +14,10 @@ use socket2::Socket;
 use super::carrier::{Carrier, Keys};
 use super::listener::Listener;
 use super::port::Port;
+use super::socks::SocksClients;
 use super::{Role, Surroundings};
 
+mod listening;
 mod moving;
 mod ports;
 
@@ -91,6 +93,9 @@ pub struct Lane {
     /// Channels whose connections take more, or are connected, or not.
     writable: Vec<u32>,
     listeners: HashMap<u32, Listener>,
+    /// Connections of listeners whose clients have not asked yet.
+    socks: SocksClients,
+    most_channels: usize,
     ends_at: Option<Instant>,
     is_gone: bool,
 }
@@ -115,6 +120,8 @@ impl Lane {
             readable: VecDeque::new(),
             writable: Vec::new(),
             listeners: HashMap::new(),
+            socks: SocksClients::default(),
+            most_channels: limits.most_channels,
             ends_at: None,
             is_gone: false,
         }
@@ -260,39 +267,6 @@ impl Lane {
         }
     }
 
-    /// Lead the connections of a socket to a target.
-    pub fn listen(
-        &mut self,
-        number: u32,
-        socket: Socket,
-        target: String,
-        hold: Duration,
-        around: &mut Surroundings,
-    ) {
-        if self.tunnel.over().is_some() {
-            return;
-        }
-        // A descriptor that cannot be watched is none that accepts: nothing would come of it.
-        if let Ok(token) = around.watch(&socket, self.id, Role::Listener(number)) {
-            let listener = Listener {
-                socket,
-                token,
-                target,
-                hold,
-                is_readable: true,
-                is_stalled: false,
-            };
-            self.listeners.insert(number, listener);
-        }
-    }
-
-    /// Accept no more connections of a socket; those that are there stay.
-    pub fn stop_listening(&mut self, number: u32, around: &mut Surroundings) {
-        if let Some(listener) = self.listeners.remove(&number) {
-            around.forget(&listener.socket, listener.token);
-        }
-    }
-
     /// End the tunnel with all of its channels, after telling the peer.
     pub fn close(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
         if self.tunnel.over().is_none() {
@@ -325,6 +299,10 @@ impl Lane {
                     }
                 }
             }
+            Role::Socks(number) => {
+                let (is_readable, is_closing) = (event.is_readable(), event.is_read_closed());
+                self.socks.is_ready(number, is_readable, is_closing);
+            }
             Role::Listener(number) => {
                 if let Some(listener) = self.listeners.get_mut(&number) {
                     listener.is_readable = true;
@@ -354,7 +332,7 @@ impl Lane {
 
     /// Say how many channels have not ended at both sides, or have connections here.
     pub fn count(&self) {
-        let channels = self.ports.len().max(self.tunnel.channels());
+        let channels = self.ports.len().max(self.tunnel.channels()) + self.socks.len();
         self.counts
             .channels
             .store(channels as u64, Ordering::Relaxed);
@@ -368,7 +346,9 @@ impl Lane {
         let stalled = self.listeners.values().any(|each| each.is_stalled);
         let stalled = stalled.then(|| Instant::now() + STALL);
         let due = self.tunnel.deadline().filter(|_| self.has_room());
-        [stalled, due, self.ends_at].into_iter().flatten().min()
+        let asked = self.socks.deadline();
+        let all = [stalled, due, asked, self.ends_at];
+        all.into_iter().flatten().min()
     }
 
     /// Say whether the tunnel is over, and its last batch has left or had the time to; once.

@@ -1,18 +1,25 @@
-//! A local socket whose connections lead to one target.
+//! A local socket whose connections lead to one target each.
 
 use std::io;
 use std::time::Duration;
 
+use fairlead_tunnel::socks5::Credentials;
 use mio::Token;
 use socket2::Socket;
+
+/// Where connections lead.
+pub enum Leads {
+    /// To one target; the OPEN of a connection waits so long for its first bytes.
+    To(String, Duration),
+    /// To where each client asks by SOCKS5, after it has shown these and within this time.
+    Asked(Option<Credentials>, Duration),
+}
 
 /// The socket; `is_stalled` while connections wait that the machine has no descriptors for.
 pub struct Listener {
     pub socket: Socket,
     pub token: Token,
-    pub target: String,
-    /// How long the OPEN of a connection waits for its first bytes.
-    pub hold: Duration,
+    pub leads: Leads,
     pub is_readable: bool,
     pub is_stalled: bool,
 }

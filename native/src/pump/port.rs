@@ -84,6 +84,13 @@ impl Port {
         self.is_writable = true;
     }
 
+    /// Note what was said before the early bytes: it comes first in what is given back.
+    pub fn heard(&mut self, content: Bytes) {
+        if let Some(kept) = &mut self.kept {
+            kept.insert(0, content);
+        }
+    }
+
     /// Say whether it may be read now.
     pub fn can_read(&self) -> bool {
         self.is_readable

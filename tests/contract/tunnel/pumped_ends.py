@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fairlead_tunnel.pumped_driver import PumpedDriver
-from fairlead_tunnel.tunnel import Side
+from fairlead_tunnel.tunnel import MOST_CHANNELS, Side
 from tests.contract.tunnel.tunnel_world import ClientEnd, GatewayEnd, World, world
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ NATIVE = (
 class _PumpedEnd:
     """What both ends on a pump keep."""
 
-    def __init__(self, pump: Pump, side: Side) -> None:
+    def __init__(self, pump: Pump, side: Side, most_channels: int = MOST_CHANNELS) -> None:
         self.accepts: list[int] = []
         self.endings: list[tuple[int, str]] = []
         self.wants: list[str] = []
         self.given: list[tuple[int, bytes, str]] = []
         self.connections: list[socket.socket] = []
         self.over_reason = ""
-        self.driver = PumpedDriver(pump=pump, side=side, user=self)
+        self.driver = PumpedDriver(pump=pump, side=side, user=self, most_channels=most_channels)
 
     @property
     def left(self) -> int:
@@ -92,8 +92,8 @@ class PumpedGatewayEnd(_PumpedEnd):
 class PumpedClientEnd(_PumpedEnd):
     """Leads local connections to targets."""
 
-    def __init__(self, pump: Pump) -> None:
-        super().__init__(pump, Side.CLIENT)
+    def __init__(self, pump: Pump, most_channels: int = MOST_CHANNELS) -> None:
+        super().__init__(pump, Side.CLIENT, most_channels)
 
     async def listen(self, plug: socket.socket, target: str) -> None:
         """Lead the connections of a socket to a target."""

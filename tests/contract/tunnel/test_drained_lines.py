@@ -67,6 +67,25 @@ async def test_a_client_of_socks_is_answered_by_the_other_gateway() -> None:
             assert it.refusals == []
 
 
+async def test_a_client_of_socks_that_has_not_asked_yet_never_meets_the_gateway_that_drains() -> (
+    None
+):
+    async with asyncio.timeout(SECONDS), world() as it:
+        port, target = await listening(it), await it.serve(echo)
+        proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+        asking = request("exit.test", target)
+        writer.write(asking[:9])
+        assert await reader.readexactly(2) == b"\x05\x00"
+        async with draining(it) as (before, _):
+            assert await echoed(port) == b"hello"
+            writer.write(asking[9:])
+            assert await reader.readexactly(len(DONE)) == DONE
+            assert await echoed_by(reader, writer, CONTENT) == CONTENT
+            assert f"tcp:exit.test:{target}" not in before.wants
+            assert it.refusals == []
+
+
 async def test_a_connection_that_has_ended_its_direction_is_taken_along() -> None:
     async with asyncio.timeout(SECONDS), world() as it:
         port = await it.serve(echo)

@@ -21,6 +21,7 @@ from fairlead_sdk.tunnel_sessions import TunnelUnreachable
 from fairlead_tunnel.frames import Open, Segment, decode
 from fairlead_tunnel.targets import Target
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, echo, world
+from tests.contract.tunnel.test_socks import DONE, request
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
@@ -316,3 +317,23 @@ async def test_only_so_many_connections_are_taken() -> None:
             assert await echoed_by(reader, writer, b"y") == b"y"
         await it.ports.traffic.wait_idle()
         assert await echoed(port) == b"hello"
+
+
+async def test_only_so_many_clients_of_socks_are_taken_who_ask_or_not() -> None:
+    async with asyncio.timeout(SECONDS), world(most=2) as it:
+        asking = request("exit.test", await it.serve(echo))
+        proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
+        held = [await asyncio.open_connection("127.0.0.1", proxy) for _ in range(2)]
+        for reader, writer in held:
+            writer.write(asking[:3])
+            assert await reader.readexactly(2) == b"\x05\x00"
+        with pytest.raises(ConnectionResetError):  # maybe while it is being connected
+            await heard(proxy)
+        for reader, writer in held:
+            writer.write(asking[3:])
+            assert await reader.readexactly(len(DONE)) == DONE
+        with pytest.raises(ConnectionResetError):  # maybe while it is being connected
+            await heard(proxy)
+        for _, writer in held:
+            writer.close()
+        await it.ports.traffic.wait_idle()

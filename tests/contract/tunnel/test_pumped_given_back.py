@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("fairlead_native", reason="the native core is not built: make native")
 
 from fairlead_native import Pump
-from fairlead_tunnel.tunnel import CHANNEL_WINDOW
+from fairlead_tunnel.tunnel import CHANNEL_WINDOW, MOST_CHANNELS
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
 from tests.contract.tunnel.talks import SECONDS, echo
 from tests.contract.tunnel.tunnel_world import World, world
@@ -47,18 +47,18 @@ class Waiting(Draining):
 
 @asynccontextmanager
 async def ends(
-    gateway: Callable[[Pump], PumpedGatewayEnd] = Draining,
+    gateway: Callable[[Pump], PumpedGatewayEnd] = Draining, *, most_channels: int = MOST_CHANNELS
 ) -> AsyncIterator[tuple[PumpedClientEnd, World]]:
     pumps = [Pump(), Pump()]
-    end = PumpedClientEnd(pumps[0])
+    end = PumpedClientEnd(pumps[0], most_channels)
     try:
         async with world(lambda: end, lambda: gateway(pumps[1])) as it:
             yield end, it
     finally:
-        for each in end.connections:
-            each.close()
         for pump in pumps:
             pump.close()
+        for each in end.connections:
+            each.close()
 
 
 async def connected(end: PumpedClientEnd, early: bytes = b"") -> tuple[int, socket.socket]:

@@ -15,11 +15,13 @@ from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 from tests.contract.tunnel.line_world import Gateway, World, echo, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listening, said
-from tests.contract.tunnel.test_socks import DONE, request
+from tests.contract.tunnel.test_socks import CREDENTIALS, DONE, request
 from tests.eventually import eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
 SECONDS = 60
+GREETING = b"\x05\x01\x02"
+SHOWN = b"\x01\x03ada\x06enigma"
 
 
 async def killed(it: World) -> None:
@@ -64,6 +66,26 @@ async def test_a_client_of_socks_that_comes_meanwhile_is_answered_then() -> None
         assert await reader.readexactly(len(DONE)) == DONE
         assert await echoed_by(reader, writer, CONTENT) == b"early" + CONTENT
         assert it.refusals == []
+
+
+@pytest.mark.parametrize("begun", [b"", b"\x05", GREETING, GREETING + SHOWN[:3], GREETING + SHOWN])
+async def test_a_client_of_socks_that_has_not_asked_yet_goes_on_in_the_next_tunnel(
+    begun: bytes,
+) -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        target = await it.serve(echo)
+        proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=CREDENTIALS)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+        writer.write(begun)
+        await taken(it, 1)
+        await killed(it)
+        await said(it, "another tunnel is there")
+        whole = GREETING + SHOWN + request("exit.test", target)[3:] + b"early"
+        writer.write(whole[len(begun) :])
+        assert await reader.readexactly(4 + len(DONE)) == b"\x05\x02\x01\x00" + DONE
+        assert await echoed_by(reader, writer, CONTENT) == b"early" + CONTENT
+        assert it.refusals == []
+        await it.ports.traffic.wait_idle()
 
 
 @pytest.mark.parametrize("size", [5, 60_000])

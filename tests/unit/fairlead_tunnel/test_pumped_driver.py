@@ -58,6 +58,13 @@ class FailingTunnel:
         listener.close()
         return 1
 
+    def listen_socks(
+        self, listener: socket.socket, credentials: tuple[bytes, bytes] | None, *, seconds: float
+    ) -> int:
+        """Drop it."""
+        listener.close()
+        return 1
+
     def stop_listening(self, listener: int) -> None:
         """Fail."""
         raise RuntimeError("the pump has failed")

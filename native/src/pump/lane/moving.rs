@@ -2,49 +2,16 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
-
-use bytes::Bytes;
+use std::time::Instant;
 
 use super::{Happening, Lane, queue};
+use crate::pump::Surroundings;
 use crate::pump::carrier::Carrier;
-use crate::pump::port::Port;
-use crate::pump::{Role, Surroundings};
 
 /// So many bytes of connections are read before batches are made of them.
 const READ_AHEAD: usize = 256 * 1024;
-const MOST_ACCEPTS: usize = 64;
 
 impl Lane {
-    pub(super) fn accept_all(&mut self, now: Instant, around: &mut Surroundings) {
-        for listener in self.listeners.values_mut() {
-            for _ in 0..MOST_ACCEPTS {
-                let Some(socket) = listener.accept() else {
-                    break;
-                };
-                let until = (!listener.hold.is_zero()).then(|| now + listener.hold);
-                let Some(channel) = self.tunnel.open(&listener.target, until) else {
-                    let _ = socket.set_linger(Some(Duration::ZERO));
-                    continue; // as many as a tunnel has: the connection is reset
-                };
-                let mut port = Port::new(false, true);
-                match around.watch(&socket, self.id, Role::Port(channel)) {
-                    Ok(token) => {
-                        port.connect(socket, token, Bytes::new(), None);
-                        queue(channel, &mut port, &mut self.readable);
-                    }
-                    Err(_) => self.tunnel.reset(
-                        channel,
-                        "connection_reset",
-                        "The TCP connection was lost.",
-                    ),
-                }
-                self.counts.channels.fetch_add(1, Ordering::Relaxed);
-                self.ports.insert(channel, port);
-            }
-        }
-    }
-
     /// Read each carrier once and take its batches; say whether anything came.
     pub(super) fn receive(&mut self, now: Instant, around: &mut Surroundings) -> bool {
         let mut came = false;

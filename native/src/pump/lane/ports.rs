@@ -17,7 +17,7 @@ use crate::pump::{Role, Surroundings};
 /// The reason for which a gateway that is about to stop refuses a channel.
 const DRAINING: &str = "gateway_draining";
 /// The reason of a channel whose tunnel ended before the gateway has heard of it.
-const UNSENT: &str = "open_unsent";
+pub(super) const UNSENT: &str = "open_unsent";
 const AWAY: &str = "The gateway is away.";
 /// The ends of so many channels are kept for connections that may be on their way to them.
 const MOST_UNLED: usize = 1024;
@@ -345,6 +345,7 @@ impl Lane {
         for (_, listener) in std::mem::take(&mut self.listeners) {
             around.forget(&listener.socket, listener.token);
         }
+        self.give_back_socks(None, around);
         self.happenings
             .push(Happening::Over(reason.into(), message.into()));
         self.ends_at = Some(Instant::now() + LINGER);
