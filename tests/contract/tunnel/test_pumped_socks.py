@@ -13,9 +13,13 @@ pytest.importorskip("fairlead_native", reason="the native core is not built: mak
 from hypothesis import given as over
 from hypothesis import strategies as st
 
-from fairlead_tunnel.socks5 import Credentials
+from fairlead_tunnel.socks5 import Credentials, Reply, encode_reply
+from fairlead_tunnel.ways import Kind
+from tests.contract.tunnel.line_world import echo
+from tests.contract.tunnel.line_world import world as line_world
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd
 from tests.contract.tunnel.talks import SECONDS, reset
+from tests.contract.tunnel.test_lines import CONTENT, echoed_by
 from tests.contract.tunnel.test_pumped_given_back import (
     DRAINING,
     Draining,
@@ -25,7 +29,10 @@ from tests.contract.tunnel.test_pumped_given_back import (
     given,
     wants,
 )
+from tests.contract.tunnel.test_socks import DONE, request
+from tests.contract.tunnel.test_ways import behind_http, kind_of
 from tests.eventually import eventually
+from tests.fakes.buffering_hop import Fate, buffering_hop
 from tests.fuzz.proxies import CREDENTIALS, check_same
 from tests.unit.fairlead_tunnel.tunnel_vectors import SOCKS_VECTORS
 
@@ -175,6 +182,17 @@ async def test_a_client_without_a_channel_is_given_back_and_others_are_reset() -
 
 
 @pytest.mark.asyncio
+async def test_all_that_wait_are_accepted_though_none_says_anything() -> None:
+    async with asyncio.timeout(SECONDS), ends() as (end, _):
+        plug = socket.create_server(("127.0.0.1", 0), backlog=200)
+        held = [socket.create_connection(plug.getsockname()) for _ in range(200)]
+        end.driver.listen_socks(plug, None, seconds=60.0)
+        assert await eventually(lambda: channels(end), (200).__eq__) == 200
+        for each in held:
+            each.close()
+
+
+@pytest.mark.asyncio
 async def test_a_client_that_is_refused_leaves_or_is_late_is_dropped() -> None:
     async with asyncio.timeout(SECONDS), ends() as (end, _):
         port, _ = await listening(end, credentials=CREDENTIALS)
@@ -197,3 +215,33 @@ async def test_a_client_that_is_refused_leaves_or_is_late_is_dropped() -> None:
         writer.close()
         assert end.endings == [(0, "client_refused")]
         assert end.given == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", [Kind.WEBSOCKET, Kind.POLLS])
+async def test_clients_are_led_over_carriers_of_the_event_loop(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_sockets(number: int, body: bytes) -> Fate | tuple[int, bytes]:
+        return Fate.PASSES if body or number > 1 else (426, b"no")
+
+    monkeypatch.setenv("FAIRLEAD_TUNNEL_PUMP", "auto")
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        buffering_hop(url, refuse_sockets) as hop,
+    ):
+        if kind is Kind.POLLS:
+            gateway.urls = (gateway.urls[0], hop.url)
+        async with line_world(gateway=gateway) as it:
+            assert kind_of(it) is kind
+            proxy = await it.ports.listen_socks(host="127.0.0.1", port=0, credentials=None)
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+            writer.write(request("denied.test", 80))
+            assert await reader.read() == b"\x05\x00" + encode_reply(Reply.NOT_ALLOWED)
+            writer.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+            writer.write(request("exit.test", await it.serve(echo)) + b"early")
+            assert await reader.readexactly(12) == b"\x05\x00" + DONE
+            assert await echoed_by(reader, writer, CONTENT) == b"early" + CONTENT
+            assert it.refusals == ["target_denied"]
