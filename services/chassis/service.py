@@ -44,8 +44,12 @@ def run(
     settings_class: type[AnySettings],
     build: Build[AnySettings],
     argv: Sequence[str] | None = None,
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> int:
     """Run `room` until SIGTERM or SIGINT and return the exit code; a second signal ends it at once.
+
+    `loop_factory` makes its event loop; without one it is asyncio's.
 
     0 after a signal, 1 when the room fails, 2 when its settings are wrong. FAIRLEAD_SUPERVISED=1
     ties the process to its parent: it stops, as by SIGTERM, when the parent dies.
@@ -67,7 +71,8 @@ def run(
     if supervised:
         _end_with_parent()
     try:
-        asyncio.run(_serve(settings, build, parent if supervised else None))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(_serve(settings, build, parent if supervised else None))
     except FairleadError as error:
         log.error(
             error.message,

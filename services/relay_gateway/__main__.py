@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from chassis.service import run
+from fairlead_tunnel.event_loops import loop_factory
 from relay_gateway.settings import Settings
 from relay_gateway.wiring import build
 
 if __name__ == "__main__":
-    raise SystemExit(run("relay-gateway", Settings, build))
+    raise SystemExit(run("relay-gateway", Settings, build, loop_factory=loop_factory()))

@@ -16,7 +16,7 @@ from fairlead_sdk.cli.hops import read_hops
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.seal_secret import seal_secret
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.cli.tunnelled import listed, wait_ended
+from fairlead_sdk.cli.tunnelled import listed, tunnel_loop, wait_ended
 from fairlead_sdk.cli.ways import Way, parse_way
 
 HOST = "127.0.0.1"
@@ -65,7 +65,7 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
                 await wait_ended(route.wait_lost(), terminal, traffic=route.traffic)
         return 0
 
-    status = run(work, is_json=is_json)
+    status = run(work, is_json=is_json, loop_factory=tunnel_loop())
     return 0 if status == INTERRUPTED else status
 
 

@@ -101,11 +101,20 @@ class Interrupts:
 Work = Callable[[Terminal, Interrupts], Awaitable[int]]
 
 
-def run(work: Work, *, is_json: bool) -> int:
-    """Run a command's work and give its exit status; errors are told, not raised."""
+def run(
+    work: Work,
+    *,
+    is_json: bool,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
+    """Run a command's work and give its exit status; errors are told, not raised.
+
+    `loop_factory` makes its event loop; without one it is asyncio's.
+    """
     terminal = Terminal(is_json=is_json)
     try:
-        return asyncio.run(ended(work, terminal))
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(ended(work, terminal))
     except BrokenPipeError:
         return READER_GONE
     except KeyboardInterrupt:

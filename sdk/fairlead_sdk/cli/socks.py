@@ -15,7 +15,7 @@ from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
 from fairlead_sdk.cli.hops import read_hops
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.cli.tunnelled import listed, wait_ended
+from fairlead_sdk.cli.tunnelled import listed, tunnel_loop, wait_ended
 from fairlead_sdk.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
                 await wait_ended(line.wait_over(), terminal, traffic=ports.traffic)
         return 0
 
-    status = run(work, is_json=is_json)
+    status = run(work, is_json=is_json, loop_factory=tunnel_loop())
     return 0 if status == INTERRUPTED else status
 
 

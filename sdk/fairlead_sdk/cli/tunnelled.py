@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,6 +18,15 @@ from fairlead_sdk.cli.traffic import show_traffic
 
 if TYPE_CHECKING:
     from fairlead_sdk.local_traffic import Traffic
+
+
+def tunnel_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop that carries tunnels best here; None: asyncio's own does."""
+    try:
+        from fairlead_tunnel.event_loops import loop_factory
+    except ImportError:  # it carries none: whoever needs one says what to install
+        return None
+    return loop_factory()
 
 
 class Listing:
