@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from chassis.clock import Clock
+from chassis.ids import is_id
 from signalling.close_reason import CloseReason
 from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavailable, ice_policy
 from signalling.launch_errors import LaunchNotHeld
@@ -62,13 +63,16 @@ class Reservations:
         conversation_id: str = "",
     ) -> Session:
         """Reserve a gateway for a launch that holds a sandbox; a key gives one session, and so does
-        a conversation.
+        a conversation. The id of a session stands for its launch, and for its gateway alone.
 
         Raises ModeInvalid, ModeUnsupported, IcePolicyUnknown, TunnelConflict, RelayUnavailable,
-        SessionNameRefused, SessionKeyConflict, LaunchNotHeld, GatewayUnavailable and
-        GatewaysFull.
+        SessionNameRefused, SessionKeyConflict, LaunchNotHeld, SessionNotFound, GatewayUnavailable
+        and GatewaysFull.
         """
-        wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy))
+        gateway_id = ""
+        if is_id("ses", launch_id):
+            launch_id, gateway_id = await self._beside(tenant, launch_id)
+        wanted = _Wanted(tenant, launch_id, _mode(mode), ice_policy(policy), gateway_id)
         if wanted.mode is SessionMode.TUNNEL and wanted.ice_policy is not IcePolicy.ALL:
             raise TunnelConflict("", "ICE policy")
         session_id = self._names.given(tenant, key, conversation_id)
@@ -134,13 +138,20 @@ class Reservations:
             session_id=session_id,
             tenant=wanted.tenant,
             launch_id=wanted.launch_id,
-            gateway_id=await self._switchboard.choose(wanted.mode),
+            gateway_id=await self._switchboard.choose(wanted.mode, wanted.gateway_id),
             created_at=now,
             expires_at=self._timings.first_limit(wanted.mode, opened=now),
             mode=wanted.mode,
             ice_policy=wanted.ice_policy,
             traceparent=traceparent,
         )
+
+    async def _beside(self, tenant: str, session_id: str) -> tuple[str, str]:
+        """Return launch and gateway of a session; one that is foreign or closed is not found."""
+        session = await self._book.get(session_id)
+        if session.tenant != tenant or session.is_closed:
+            raise SessionNotFound(session_id)
+        return session.launch_id, session.gateway_id
 
     async def _close_if_ended(self, session: Session) -> None:
         """Close a session whose launch ended while it was being stored."""
@@ -157,10 +168,15 @@ class _Wanted:
     launch_id: str
     mode: SessionMode
     ice_policy: IcePolicy
+    gateway_id: str = ""
+    """The one that it has to be; empty for any."""
 
     def same(self, session: Session) -> Session:
         """Return a session that is what is wanted; raises SessionKeyConflict."""
-        found = _Wanted(session.tenant, session.launch_id, session.mode, session.ice_policy)
+        gateway_id = session.gateway_id if self.gateway_id else ""
+        found = _Wanted(
+            session.tenant, session.launch_id, session.mode, session.ice_policy, gateway_id
+        )
         if found != self:
             raise SessionKeyConflict
         return session

@@ -20,8 +20,8 @@ class OpenBody(Body):
 
     target: str = Field(
         validation_alias=AliasChoices("target", "launch_id"),
-        description="Id of a launch, or of a sandbox that has a lease of its own;"
-        " `launch_id` is another name for it.",
+        description="Id of a launch, or of a sandbox that has a lease of its own; or of a session,"
+        " for its launch by the same gateway. `launch_id` is another name for it.",
     )
     mode: str = Field(
         default=SessionMode.COMPLETE.value,

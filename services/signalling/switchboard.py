@@ -65,17 +65,18 @@ class Switchboard:
             gateway.gateway_id == gateway_id for gateway in self._elsewhere
         )
 
-    async def choose(self, mode: SessionMode = SessionMode.COMPLETE) -> str:
-        """Return the id of the gateway for a new session, here or at another replica.
+    async def choose(self, mode: SessionMode = SessionMode.COMPLETE, only: str = "") -> str:
+        """Return the id of the gateway for a new session, here or at another replica; with `only`
+        that one or none.
 
         Raises GatewayUnavailable, GatewaysFull and, where gateways are there and none can have the
         mode, ModeUnsupported.
         """
         try:
-            return self._chosen(mode)
+            return self._chosen(mode, only)
         except (GatewayUnavailable, GatewaysFull, ModeUnsupported):
             await self._look()
-            return self._chosen(mode)
+            return self._chosen(mode, only)
 
     async def tunnel_terms(self, gateway_id: str) -> TunnelTerms | None:
         """Return what tickets of a gateway are made with; None where it is not there."""
@@ -107,9 +108,13 @@ class Switchboard:
             gateways[gateway_id] = association.gateway
         return gateways
 
-    def _chosen(self, mode: SessionMode) -> str:
+    def _chosen(self, mode: SessionMode, only: str) -> str:
         silent = {name for name, here in self._associations.items() if self._is_silent(here)}
-        gateways = [each for each in self._known().values() if each.gateway_id not in silent]
+        gateways = [
+            each
+            for each in self._known().values()
+            if each.gateway_id not in silent and only in ("", each.gateway_id)
+        ]
         able = [gateway for gateway in gateways if gateway.can(mode)]
         if gateways and not able:
             raise ModeUnsupported

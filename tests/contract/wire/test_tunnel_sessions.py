@@ -218,6 +218,21 @@ async def test_nothing_of_a_negotiation_has_a_place_in_it(
         assert reason_of(caught.value) == "mode_conflict"
 
 
+async def test_a_session_is_negotiated_with_the_gateway_of_a_tunnel(
+    replicas: tuple[Replica, Replica],
+) -> None:
+    client, other = replicas
+    async with gateway_of(other), client.http() as http:
+        tunnel = (await http.post("/v1/sessions", json=BODY)).json()
+        body = {"target": tunnel["session_id"], "mode": "trickle"}
+        beside = (await http.post("/v1/sessions", json=body)).json()
+        assert beside["launch_id"] == HELD.launch_id
+        assert beside["gateway_id"] == tunnel["gateway_id"]
+        assert beside["session_id"] != tunnel["session_id"]
+        assert (await http.delete(f"/v1/sessions/{tunnel['session_id']}")).status_code == 200
+        assert_problem(await http.post("/v1/sessions", json=body), 404, "session_not_found")
+
+
 async def test_without_a_gateway_that_takes_tunnels_there_is_none(
     replicas: tuple[Replica, Replica],
 ) -> None:

@@ -171,6 +171,29 @@ async def test_sessions_go_to_the_least_loaded_gateway_that_takes_them(house: Ho
         await house.broker.open("default", HELD.launch_id, "complete", None)
 
 
+async def test_a_session_beside_another_one_has_its_launch_and_its_gateway(house: House) -> None:
+    await house.connect(GATEWAY, capacity=4)
+    first = await house.broker.open("default", HELD.launch_id, "complete", None)
+    other, _ = await house.connect(OTHER_GATEWAY, capacity=4)
+    for _ in range(2):
+        beside = await house.broker.open("default", first.session_id, "complete", "key")
+        assert (beside.launch_id, beside.gateway_id) == (HELD.launch_id, GATEWAY)
+    with pytest.raises(ModeUnsupported):
+        await house.broker.open("default", first.session_id, "trickle", None)
+    elsewhere = await house.broker.open("default", HELD.launch_id, "complete", None)
+    assert elsewhere.gateway_id == OTHER_GATEWAY
+    with pytest.raises(SessionKeyConflict):
+        await house.broker.open("default", elsewhere.session_id, "complete", "key")
+    await house.switchboard.disconnect(other)
+    with pytest.raises(GatewayUnavailable):
+        await house.broker.open("default", elsewhere.session_id, "complete", None)
+    with pytest.raises(SessionNotFound):
+        await house.broker.open("another", first.session_id, "complete", None)
+    await house.broker.close("default", first.session_id)
+    with pytest.raises(SessionNotFound):
+        await house.broker.open("default", first.session_id, "complete", None)
+
+
 async def test_a_key_gives_the_same_session_and_not_for_another_launch(house: House) -> None:
     await house.connect()
     first = await house.broker.open("default", HELD.launch_id, "complete", "key")

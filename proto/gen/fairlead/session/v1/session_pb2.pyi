@@ -268,7 +268,9 @@ class OpenSessionRequest(_message.Message):
     idempotency_key: _builtins.str
     """Makes the call repeatable; made up by the server when empty."""
     launch_id: _builtins.str
-    """Launch to reach, or the id of a sandbox that has a lease of its own."""
+    """Launch to reach, or the id of a sandbox that has a lease of its own; or of a session, for its launch by the same
+    gateway.
+    """
     mode: Global___SessionMode.ValueType
     """How the peers meet."""
     ice_policy: Global___IcePolicy.ValueType
