@@ -10,6 +10,8 @@ from functools import partial
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import PROTOCOL, Side
+from fairlead_tunnel.carriers import TunnelDesk
+from fairlead_tunnel.channel_pipe import TUNNEL_LABEL, TUNNEL_PROTOCOL
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.peer_connection import (
     CandidateFound,
@@ -40,7 +42,10 @@ from relay_gateway.session import (
     SealRefused,
     WantedSession,
 )
+from relay_gateway.tunnel_channel import ChannelCarrier
 
+MOST_CARRIERS = 2
+"""Of one session: a client has one at a time, and maybe another one that it is about to leave."""
 _CAUSE = "it is not a description that WebRTC knows"
 
 log = logging.getLogger(__name__)
@@ -64,6 +69,7 @@ class WebrtcAssociation:
         session: WantedSession,
         opener: ChannelOpening,
         dialler: Dialling,
+        desk: Callable[[], TunnelDesk],
         channel_limit: int,
         is_draining: Callable[[], bool],
         take: Callable[[Happening], None],
@@ -74,17 +80,19 @@ class WebrtcAssociation:
         self._session = session
         self._opener = opener
         self._dialler = dialler
+        self._desk = desk
         self._channel_limit = channel_limit
         self._is_draining = is_draining
         self._take = take
         self._tasks: set[asyncio.Task[None]] = set()
+        self._carriers: set[ChannelCarrier] = set()
         self._has_ended = False
         self._closing: asyncio.Task[None] | None = None
         connection.listen(self._tell)
 
     @property
     def channels(self) -> int:
-        """How many channels are open."""
+        """How many channels are open, without those that carry tunnels."""
         return len(self._tasks)
 
     async def negotiate(self, offer: str) -> None:
@@ -132,6 +140,8 @@ class WebrtcAssociation:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        for carrier in [*self._carriers]:
+            carrier.pipe.abort()
         await self._connection.close()
 
     def _tell(self, event: PeerEvent) -> None:
@@ -155,6 +165,9 @@ class WebrtcAssociation:
     def _take_channel(self, channel: ChannelOpened) -> None:
         """Take a channel that the peer opened; its messages are taken from this moment on."""
         try:
+            if channel.protocol == TUNNEL_PROTOCOL:
+                self._take_carrier(channel)
+                return
             target = self._checked_target(channel)
         except FairleadError as error:
             Relay(near=channel.port).refuse(error.reason, error.message)
@@ -163,6 +176,18 @@ class WebrtcAssociation:
         task = asyncio.create_task(carrying(channel.port, target))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _take_carrier(self, channel: ChannelOpened) -> None:
+        """Take a channel that carries a tunnel, also while draining, as the other carriers."""
+        if channel.label != TUNNEL_LABEL or not channel.is_reliable:
+            raise ChannelUnknown
+        if len(self._carriers) >= MOST_CARRIERS:
+            raise ChannelLimit(MOST_CARRIERS)
+        if self._has_ended:
+            raise GatewayDraining
+        carrier = ChannelCarrier(self._desk(), channel.port)
+        self._carriers.add(carrier)
+        carrier.pipe.ended.add_done_callback(lambda _: self._carriers.discard(carrier))
 
     def _checked_target(self, channel: ChannelOpened) -> Target:
         target = target_of(channel.label)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from chassis.errors import FailedPrecondition
+from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.peer_connection import (
     CoreLacks,
     IcePolicy,
@@ -31,7 +32,7 @@ class CoreMissing(FailedPrecondition):
 
 
 class WebrtcCarrier:
-    """Makes associations."""
+    """Makes associations; `desk` is asked for once a channel comes that carries a tunnel."""
 
     def __init__(
         self,
@@ -40,12 +41,14 @@ class WebrtcCarrier:
         opener: ChannelOpening,
         dialler: Dialling,
         channels_per_session: int,
+        desk: Callable[[], TunnelDesk],
         seal_secret: bytes = b"",
     ) -> None:
         self._core = core
         self._opener = opener
         self._dialler = dialler
         self._channels_per_session = channels_per_session
+        self._desk = desk
         self._seal_secret = seal_secret
         self._draining = False
 
@@ -81,6 +84,7 @@ class WebrtcCarrier:
             session=wanted,
             opener=self._opener,
             dialler=self._dialler,
+            desk=self._desk,
             channel_limit=self._channels_per_session,
             is_draining=lambda: self._draining,
             take=take,

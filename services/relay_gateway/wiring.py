@@ -124,6 +124,7 @@ async def build(
             dialler=TracedDialler(dialler=dialler, tracer_provider=provider),
             channels_per_session=settings.channels_per_session,
             seal_secret=settings.seal_secret(),
+            desk=lambda: tunnels.desk,
         )
         switchboard = Switchboard(
             carrier=TracedCarrier(carrier=carrier, tracer_provider=provider),

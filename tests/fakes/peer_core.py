@@ -233,6 +233,10 @@ class ChannelFake:
         if not self._is_closed and self.peer is not None:
             asyncio.get_running_loop().call_soon(self.peer._give, message)
 
+    @property
+    def has_room(self) -> bool:
+        return True
+
     async def drain(self) -> None:
         await asyncio.sleep(0)
 

@@ -64,6 +64,11 @@ class DataChannelPort:
         if self._channel.readyState == "open":
             self._channel.send(message)
 
+    @property
+    def has_room(self) -> bool:
+        """Say whether `drain` would not wait."""
+        return not self._is_busy()
+
     async def drain(self) -> None:
         """Wait until the channel is open with less than HIGH_WATER queued, or is closed."""
         while self._is_busy():

@@ -18,6 +18,7 @@ from fairlead_tunnel.poll_carrier import PollCarrier
 from fairlead_tunnel.poll_pace import PollPace
 from fairlead_tunnel.poll_posts import PollPosts
 from fairlead_tunnel.poll_wire import request_head
+from fairlead_tunnel.records import MAX_BATCH_BYTES
 from fairlead_tunnel.ways import CONNECT_SECONDS, Kind, greeted, raise_if_left_alone
 
 _REFUSED: Final = b"\x01"
@@ -51,19 +52,33 @@ class PipeWay:
 
 
 class ReachedPipe:
-    """A pipe over which nothing was said."""
+    """A pipe over which nothing was said; its messages have batches of `most_bytes`."""
 
-    def __init__(self, pipe: ClientPipe, health: Health, seconds: float) -> None:
+    def __init__(
+        self,
+        pipe: ClientPipe,
+        health: Health,
+        seconds: float,
+        *,
+        most_bytes: int = MAX_BATCH_BYTES,
+    ) -> None:
         self._pipe = pipe
         self._health = health
         self._seconds = seconds
+        self._most_bytes = most_bytes
 
     async def attach(self, *, ticket: TunnelTicket, driver: CarrierDriver) -> MessageCarrier:
         """Attach a carrier; see `Reached.attach`."""
         if not self._pipe.can_write:
             raise ConnectionResetError("the gateway ended the connection")
         number, handshake = ticket.handshake()
-        carrier = MessageCarrier(driver=driver, number=number, handshake=handshake, pipe=self._pipe)
+        carrier = MessageCarrier(
+            driver=driver,
+            number=number,
+            handshake=handshake,
+            pipe=self._pipe,
+            most_bytes=self._most_bytes,
+        )
         carrier.begin()
         return await greeted(carrier, ticket, health=self._health, seconds=self._seconds)
 

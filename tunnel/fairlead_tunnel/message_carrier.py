@@ -1,4 +1,4 @@
-"""The client's carriers that have messages, over a WebSocket or two requests."""
+"""The client's carriers that have messages, over a WebSocket, two requests or a data channel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from fairlead_tunnel.carriers import ClientAttach
 from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.handshake import ClientHandshake
 from fairlead_tunnel.message_stream import MessagePipe, MessageStream
+from fairlead_tunnel.records import MAX_BATCH_BYTES
 
 
 class ClientPipe(MessagePipe, Protocol):
@@ -28,11 +29,17 @@ class MessageCarrier(ClientAttach):
     stream: MessageStream
 
     def __init__(
-        self, *, driver: CarrierDriver, number: int, handshake: ClientHandshake, pipe: ClientPipe
+        self,
+        *,
+        driver: CarrierDriver,
+        number: int,
+        handshake: ClientHandshake,
+        pipe: ClientPipe,
+        most_bytes: int = MAX_BATCH_BYTES,
     ) -> None:
         super().__init__(driver=driver, number=number, handshake=handshake)
         self.pipe = pipe
-        self.stream = MessageStream(self, pipe)
+        self.stream = MessageStream(self, pipe, most_bytes=most_bytes)
         pipe.lead_to(self.stream)
 
     def look(self) -> tuple[int, int]:

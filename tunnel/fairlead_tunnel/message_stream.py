@@ -39,9 +39,10 @@ class MessagePipe(Protocol):
 class MessageStream:
     """A handshake of one message each way, and then one record in each; no length is told."""
 
-    most_bytes = MAX_BATCH_BYTES
-
-    def __init__(self, user: CarrierUser, pipe: MessagePipe) -> None:
+    def __init__(
+        self, user: CarrierUser, pipe: MessagePipe, *, most_bytes: int = MAX_BATCH_BYTES
+    ) -> None:
+        self.most_bytes = most_bytes
         self._user = user
         self._pipe: MessagePipe | None = pipe
         self._sealer: Sealer | None = None

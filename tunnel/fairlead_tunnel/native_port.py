@@ -56,6 +56,11 @@ class NativePort:
         if self._channel.is_open:
             self._channel.send(message)
 
+    @property
+    def has_room(self) -> bool:
+        """Say whether `drain` would not wait."""
+        return not self._is_busy()
+
     async def drain(self) -> None:
         """Wait until the channel is open with less than HIGH_WATER queued, or is closed."""
         while self._is_busy():

@@ -14,6 +14,15 @@ from typing import Protocol, TypeAlias
 from fairlead_tunnel.pump import MessagePort
 
 
+class PeerChannel(MessagePort, Protocol):
+    """A data channel."""
+
+    @property
+    def has_room(self) -> bool:
+        """Say whether `drain` would not wait."""
+        ...
+
+
 class PeerState(StrEnum):
     """How the path to the peer is."""
 
@@ -54,7 +63,7 @@ class ChannelOpened:
     protocol: str
     is_reliable: bool
     """Whether it is ordered, and nothing on it is ever given up."""
-    port: MessagePort
+    port: PeerChannel
 
 
 PeerEvent: TypeAlias = CandidateFound | GatheringDone | StateChanged | ChannelOpened
@@ -167,7 +176,7 @@ class PeerConnection(Protocol):
         """Note that the peer has no more candidates in this round; raises CoreLacks."""
         ...
 
-    def open_channel(self, label: str, protocol: str) -> MessagePort:
+    def open_channel(self, label: str, protocol: str) -> PeerChannel:
         """Open an ordered and reliable channel; only once it is connected."""
         ...
 

@@ -18,10 +18,10 @@ from fairlead_tunnel.peer_connection import (
     CoreError,
     GatheringDone,
     IceServer,
+    PeerChannel,
     PeerConnection,
     PeerEvent,
 )
-from fairlead_tunnel.pump import MessagePort
 from fairlead_tunnel.sealed_signals import (
     PREFIX,
     SALT_BYTES,
@@ -141,7 +141,7 @@ class SealedConnection:
     async def end_candidates(self) -> None:
         """Change nothing: that there are no more is said by the peer, under its seal."""
 
-    def open_channel(self, label: str, protocol: str) -> MessagePort:
+    def open_channel(self, label: str, protocol: str) -> PeerChannel:
         """Open an ordered and reliable channel."""
         return self._connection.open_channel(label, protocol)
 

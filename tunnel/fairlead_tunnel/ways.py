@@ -18,6 +18,8 @@ CONNECT_SECONDS: Final = 5.0
 """For the name, the connection and what is answered before a hello; and then for the hello."""
 HEAD_START: Final = 0.25
 """So much earlier the better ways are tried, as addresses are by RFC 8305, section 5."""
+AGAIN_SECONDS: Final = 1.0
+"""So often ways that have failed are tried again while a slow one has not."""
 
 
 class Kind(IntEnum):
@@ -27,6 +29,7 @@ class Kind(IntEnum):
     WEBSOCKET = 2
     REQUESTS = 3
     POLLS = 4
+    DATA_CHANNEL = 5
 
 
 class AttachedCarrier(Protocol):
@@ -92,7 +95,10 @@ class Way(Protocol):
         ...
 
     async def reach(self) -> Reached:
-        """Find out that it goes; OSError: it does not go now."""
+        """Find out that it goes; OSError: it does not go now.
+
+        AttachRefused: no way to this tunnel will ever go.
+        """
         ...
 
 
@@ -143,21 +149,24 @@ async def reach_first(
     ways: Sequence[Way], *, head_start: float = HEAD_START
 ) -> tuple[Way, Reached]:
     """Return the first way that goes; those of one kind are tried together, a worse kind after
-    `head_start` seconds or once all that were tried have failed.
+    `head_start` seconds or once all that were tried have failed. Those that have failed are tried
+    again, until all have.
 
-    Raises WaysFailed.
+    Raises WaysFailed, and what `Way.reach` refuses.
     """
-    faults: list[str] = []
+    faults: list[tuple[Way, str]] = []
     trying: dict[asyncio.Task[Reached], Way] = {}
     kinds = [[*same] for _, same in groupby(sorted(ways, key=_kind_of), key=_kind_of)]
     try:
         while kinds or trying:
             if kinds:
                 trying.update((asyncio.ensure_future(way.reach()), way) for way in kinds.pop(0))
-            seconds = head_start if kinds else None
-            done = await _some_result(trying, seconds, faults)
+            done = await _some_result(trying, head_start if kinds else AGAIN_SECONDS, faults)
             if done is not None:
                 return trying.pop(done), done.result()
+            if trying and faults and not kinds:
+                kinds = [[way for way, _ in faults]]
+                faults.clear()
     finally:
         for task in trying:
             task.cancel()
@@ -166,25 +175,28 @@ async def reach_first(
         for task in trying:
             if not task.cancelled() and task.exception() is None:
                 task.result().drop()
-    raise WaysFailed("; ".join(faults) or "there is no way to it that is known here")
+    raise WaysFailed(
+        "; ".join(fault for _, fault in faults) or "there is no way to it that is known here"
+    )
 
 
 async def _some_result(
-    trying: dict[asyncio.Task[Reached], Way], seconds: float | None, faults: list[str]
+    trying: dict[asyncio.Task[Reached], Way], seconds: float, faults: list[tuple[Way, str]]
 ) -> asyncio.Task[Reached] | None:
     """Return one that goes, the first in order if there are several; None after `seconds`, or once
     all have failed, which are left out then.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + seconds if seconds is not None else None
+    until = loop.time() + seconds
     while trying:
-        left = max(until - loop.time(), 0.0) if until is not None else None
+        left = max(until - loop.time(), 0.0)
         done, _ = await asyncio.wait(trying, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         for task in [each for each in trying if each in done]:
             try:
                 task.result()
             except OSError as error:
-                faults.append(fault_of(trying.pop(task), error))
+                way = trying.pop(task)
+                faults.append((way, fault_of(way, error)))
             else:
                 return task
         if not done:

@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.aiortc_core import AiortcCore
+from fairlead_tunnel.carriers import TunnelDesk
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.target_rules import TargetDenied
 from relay_gateway.webrtc_carrier import WebrtcCarrier
 from tests.eventually import eventually
 from tests.lone_peer import lone_peer, unmet_offer
+
+
+def no_tunnels() -> TunnelDesk:
+    raise AssertionError
 
 
 class NoOpener:
@@ -34,7 +39,11 @@ class NoDialler:
 
 def carrier() -> WebrtcCarrier:
     return WebrtcCarrier(
-        core=AiortcCore(), opener=NoOpener(), dialler=NoDialler(), channels_per_session=4
+        core=AiortcCore(),
+        opener=NoOpener(),
+        dialler=NoDialler(),
+        channels_per_session=4,
+        desk=no_tunnels,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver
+from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.ways import AttachedCarrier, Kind, WaysFailed, reach_first
 
 pytestmark = pytest.mark.asyncio
@@ -105,3 +106,24 @@ async def test_who_waits_no_more_leaves_what_was_tried() -> None:
     with pytest.raises(asyncio.CancelledError):
         await reaching
     assert dead.is_left
+
+
+async def test_one_that_has_failed_is_tried_again_while_a_slow_one_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fairlead_tunnel.ways.AGAIN_SECONDS", 0)
+    back, slow = failing(Kind.TCP, "a"), OneWay(Kind.DATA_CHANNEL)
+    reaching = asyncio.ensure_future(reach_first([back, slow]))
+    await slow.tried.wait()
+    back.fault = None
+    back.goes.set()
+    assert await reaching == (back, back)
+    assert slow.is_left
+
+
+async def test_what_refuses_for_good_ends_the_search() -> None:
+    slow = OneWay(Kind.DATA_CHANNEL)
+    never = OneWay(Kind.DATA_CHANNEL, fault=AttachRefused("tunnel_unknown", "It is closed."))
+    with pytest.raises(AttachRefused):
+        await reach_first([slow, never])
+    assert slow.is_left

@@ -9,6 +9,7 @@ import pytest
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.byte_channel import PROTOCOL, Side
+from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.peer_connection import PeerPlan
 from fairlead_tunnel.pump import Pump
 from relay_gateway.ports import Stream
@@ -74,10 +75,14 @@ class Room:
             session=WantedSession("ses_a", "v=0", datetime.now(UTC)),
             opener=self.opener,
             dialler=self.dialler,
+            desk=self.desk,
             channel_limit=2,
             is_draining=lambda: self.is_draining,
             take=lambda happening: None,
         )
+
+    def desk(self) -> TunnelDesk:
+        raise AssertionError
 
     async def connect(self) -> None:
         await self.association.negotiate(await self.client.offer())

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.peer_connection import IcePolicy, PeerPlan
 from relay_gateway.ports import Stream
 from relay_gateway.session import IceServer, PortTimeout, SdpInvalid, WantedSession
@@ -14,6 +15,10 @@ from relay_gateway.webrtc_carrier import WebrtcCarrier
 from tests.fakes.peer_core import PeerCoreFake
 
 pytestmark = pytest.mark.asyncio
+
+
+def no_tunnels() -> TunnelDesk:
+    raise AssertionError
 
 
 class NoOpener:
@@ -42,7 +47,7 @@ async def test_the_servers_of_each_round_reach_the_core() -> None:
     core = PeerCoreFake()
     client = core.connect(PeerPlan(trickles=True))
     carrier = WebrtcCarrier(
-        core=core, opener=NoOpener(), dialler=NoDialler(), channels_per_session=1
+        core=core, opener=NoOpener(), dialler=NoDialler(), channels_per_session=1, desk=no_tunnels
     )
     association = await carrier.answer(wanted(await client.offer(), 1, "first"), lambda _: None)
     made = core.made[-1]
