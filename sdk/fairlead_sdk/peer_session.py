@@ -36,6 +36,7 @@ from fairlead_tunnel.peer_connection import (
     CoreError,
     GatheringDone,
     IceServer,
+    PeerChannel,
     PeerConnection,
     PeerEvent,
     PeerState,
@@ -123,6 +124,10 @@ class AsyncSession:
         """Wait until it is over."""
         await self._pulse.until(lambda: self._is_lost)
 
+    async def wait_down(self) -> None:
+        """Wait until channels do not carry, for now or for good."""
+        await self._pulse.until(lambda: self._is_lost or not self._is_up)
+
     async def wait_told(self, seconds: float) -> SessionClosed | None:
         """Wait until the mesh has said why it is closed, at most so long; return that."""
         with suppress(TimeoutError):
@@ -164,6 +169,10 @@ class AsyncSession:
         """Open a channel; bytes may be sent before its far end is connected."""
         channel = self._connection.open_channel(target.label, PROTOCOL)
         return Pump(port=channel, side=Side.OPENER)
+
+    def open_port(self, label: str, protocol: str) -> PeerChannel:
+        """Open a channel of another protocol."""
+        return self._connection.open_channel(label, protocol)
 
     @asynccontextmanager
     async def forward(

@@ -16,17 +16,20 @@ from typing import Final
 from fairlead_sdk.client import make_idempotency_key
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.session_errors import OpenTimeout, SessionEnded, is_gone, may_pass
-from fairlead_sdk.session_records import TUNNEL, SessionClosed, SessionTunnel, Subscribed
+from fairlead_sdk.session_records import TUNNEL, SessionTunnel
 from fairlead_sdk.session_talk import Sleep
 from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS, drivers_of
 from fairlead_sdk.tunnel_sessions import (
+    TOLD_SECONDS,
     TunnelApi,
     TunnelFollower,
     TunnelUnreachable,
     TunnelWaiter,
     ticket_of,
     tunnel_of,
+    why_closed,
 )
+from fairlead_tunnel.channel_way import ChannelWays, Meet
 from fairlead_tunnel.client_carriers import LEAST_PAUSE, MOST_PAUSE, TunnelEnd
 from fairlead_tunnel.gateway_ways import GatewayWays
 from fairlead_tunnel.hops import Hop
@@ -38,8 +41,6 @@ ATTACH_SECONDS: Final = 5.0
 CALL_SECONDS: Final = 10.0
 AWAY_SECONDS: Final = 1.0
 """A gateway that is away for longer is left by who waits for it."""
-TOLD_SECONDS: Final = 2.0
-"""For the mesh to say why a session is over."""
 _CARRIER_ENDS: Final = frozenset({"tunnel_unknown", "ticket_invalid", UNREACHABLE})
 _NO_TUNNELS: Final = "mode_unsupported"
 _MOST_SESSIONS: Final = 3
@@ -60,6 +61,7 @@ class TunnelLine:
         api: TunnelApi,
         launch_id: str,
         ways: GatewayWays,
+        channels: ChannelWays | None,
         make_driver: MakeDriver,
         say: Callable[[str], None],
         renewed: Callable[[str], None],
@@ -70,6 +72,7 @@ class TunnelLine:
         self._api = api
         self._launch_id = launch_id
         self._ways = ways
+        self._channels = channels
         self._make_driver = make_driver
         self._say = say
         self._renewed = renewed
@@ -169,6 +172,8 @@ class TunnelLine:
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             waiter.no_tunnel()
+        if self._channels is not None:
+            await self._channels.close()
         await self._close_session(self.session_id)
 
     async def _run(self) -> None:
@@ -183,7 +188,8 @@ class TunnelLine:
                 await self._hesitate()
             else:
                 self._let_go()
-                closed = await self._told(session_id, is_patient=end.reason not in _CARRIER_ENDS)
+                patient = end.reason not in _CARRIER_ENDS
+                closed = await why_closed(self._api, session_id, is_patient=patient)
                 if closed is not None and not closed.retryable:
                     raise SessionEnded(closed)
                 why = f"the tunnel is gone ({end.reason}), and another one is opened."
@@ -284,9 +290,10 @@ class TunnelLine:
         def changed(attached: bool) -> None:
             self._changed(client, attached)
 
+        channels = [self._channels.to(self.session_id)] if self._channels else []
         client = TunnelClient(
             ticket=ticket_of(tunnel),
-            ways=self._ways.to(tunnel.urls),
+            ways=[*self._ways.to(tunnel.urls), *channels],
             make_driver=self._make_driver,
             uniform=self._uniform,
             sleep=self._sleep,
@@ -311,23 +318,6 @@ class TunnelLine:
         if self._waiting and asyncio.get_running_loop().time() >= self._away_at:
             self._leaving.set()
 
-    async def _told(self, session_id: str, *, is_patient: bool) -> SessionClosed | None:
-        """Return why the mesh has closed the session, if it has; patiently, if it does soon."""
-        with contextlib.suppress(FairleadError, TimeoutError):
-            async with (
-                asyncio.timeout(TOLD_SECONDS),
-                self._api.watch_session(session_id, 0) as events,
-            ):
-                async for event in events:
-                    match event.happening:
-                        case SessionClosed() as closed:
-                            return closed
-                        case Subscribed(session) if session.state != "closed" and not is_patient:
-                            return None
-                        case _:
-                            pass
-        return None
-
     async def _close_session(self, session_id: str) -> None:
         if not session_id:
             return
@@ -345,6 +335,7 @@ async def open_line(
     renewed: Callable[[str], None] = lambda session_id: None,
     attach_seconds: float = ATTACH_SECONDS,
     via: Sequence[Hop] = (),
+    meet: Meet | None = None,
     pump: PumpChoice = PumpChoice.AUTO,
     away_seconds: float = AWAY_SECONDS,
     most: int = MOST_CONNECTIONS,
@@ -354,9 +345,10 @@ async def open_line(
     """Open a tunnel into a launch, or a sandbox of its own, and keep one to the end of the block.
 
     The gateway is dialled once, and again for `attach_seconds` where that fails: at the URLs that
-    it gives, and by `via`, which leads to it too. When it is away for `away_seconds` whoever waits
-    gets another tunnel, and what is open waits for it on. The tunnels run on the native pump where
-    it is installed, unless `pump` says otherwise; one has `most` channels there.
+    it gives, by `via`, which leads to it too, and where none goes over WebRTC, if it can `meet` it.
+    When it is away for `away_seconds` whoever waits gets another tunnel, and what is open waits for
+    it on. The tunnels run on the native pump where it is installed, unless `pump` says otherwise;
+    one has `most` channels there.
 
     Raises TunnelUnreachable, OpenTimeout, and what the mesh refuses, such as `mode_unsupported`.
     """
@@ -365,6 +357,7 @@ async def open_line(
             api=api,
             launch_id=launch_id,
             ways=GatewayWays(via),
+            channels=ChannelWays(meet) if meet is not None else None,
             make_driver=make_driver,
             say=say,
             renewed=renewed,

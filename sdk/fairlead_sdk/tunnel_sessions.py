@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
-from fairlead_sdk.errors import Internal, Unavailable
-from fairlead_sdk.session_records import OpenedSession, SessionEvent, SessionTunnel
+from fairlead_sdk.errors import FairleadError, Internal, Unavailable
+from fairlead_sdk.session_records import (
+    OpenedSession,
+    SessionClosed,
+    SessionEvent,
+    SessionTunnel,
+    Subscribed,
+)
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.client_carriers import TunnelEnd
 from fairlead_tunnel.suites import preferred_suite
 from fairlead_tunnel.tunnel_client import TunnelClient
+
+TOLD_SECONDS: Final = 2.0
+"""For the mesh to say why a session is over."""
 
 
 class TunnelApi(Protocol):
@@ -93,3 +104,18 @@ def ticket_of(tunnel: SessionTunnel) -> TunnelTicket:
         gateway_key=tunnel.gateway_key,
         suite=preferred_suite(),
     )
+
+
+async def why_closed(api: TunnelApi, session_id: str, *, is_patient: bool) -> SessionClosed | None:
+    """Return why the mesh has closed a session, if it has; patiently, if it does soon."""
+    with contextlib.suppress(FairleadError, TimeoutError):
+        async with asyncio.timeout(TOLD_SECONDS), api.watch_session(session_id, 0) as events:
+            async for event in events:
+                match event.happening:
+                    case SessionClosed() as closed:
+                        return closed
+                    case Subscribed(session) if session.state != "closed" and not is_patient:
+                        return None
+                    case _:
+                        pass
+    return None

@@ -199,8 +199,8 @@ def test_a_forward_goes_over_a_tunnel_with_several_ports_and_sockets(
     assert not path.exists()
 
 
-def test_where_no_carrier_can_be_reached_a_forward_goes_over_webrtc() -> None:
-    nowhere = {"FAIRLEAD_RELAY_PUBLIC_URLS": "tcp://127.0.0.1:1"}
+def test_where_no_url_of_a_gateway_can_be_reached_tunnels_go_over_a_data_channel() -> None:
+    nowhere = {"FAIRLEAD_RELAY_PUBLIC_URLS": "tcp://127.0.0.1:1,http://127.0.0.1:1"}
     with (
         places() as where,
         running_stack(replace(where, extra=nowhere)) as stack,
@@ -216,8 +216,18 @@ def test_where_no_carrier_can_be_reached_a_forward_goes_over_webrtc() -> None:
             with socket.socket(socket.AF_UNIX) as inside:
                 inside.connect(str(path))
                 assert _answers(inside)
-            assert fairlead.sessions.get(str(local["session_id"])).mode != "tunnel"
-        refused = stack.cli("socks", made.sandbox_id, "--port", "0", "-o", "json")
-        assert refused.returncode == 69
-        assert json.loads(refused.stdout)["reason"] == "gateway_unreachable"
+            tunnel = fairlead.sessions.get(str(local["session_id"]))
+            assert (tunnel.mode, tunnel.state) == ("tunnel", "connected")
+            (carrying,) = (
+                each for each in fairlead.sessions.list() if each.session_id != tunnel.session_id
+            )
+            assert (carrying.gateway_id, carrying.state) == (tunnel.gateway_id, "connected")
+        assert fairlead.sessions.list() == ()
+        with running(stack, "socks", made.sandbox_id, "--port", "0") as process:
+            local = made_by(process)
+            status, listing = _curl(local["port"], f"http://sandbox:{port}/")
+            assert (status, b"Directory listing" in listing) == (0, True)
+            fairlead.sessions.close(str(local["session_id"]))
+            process.wait(20)
+        assert fairlead.sessions.list() == ()
         made.release()

@@ -1,4 +1,6 @@
-"""How `fairlead forward` reaches a gateway: over a tunnel, or over WebRTC where none can be had."""
+"""How `fairlead forward` reaches a gateway: by a tunnel, or by a WebRTC session where that is to be
+sealed with a secret, or where the mesh has no tunnels.
+"""
 
 from __future__ import annotations
 
@@ -87,13 +89,13 @@ async def _tunnel(
     renewed: Callable[[str], None],
     stack: AsyncExitStack,
 ) -> TunnelLine | None:
-    """Open a tunnel, if the mesh has them and a carrier can be attached."""
+    """Open a tunnel, if the mesh has them."""
     from fairlead_sdk.errors import FairleadError
 
     try:
+        from fairlead_sdk.session_meeting import meeting
         from fairlead_sdk.tunnel_drivers import pump_choice
         from fairlead_sdk.tunnel_line import open_line
-        from fairlead_sdk.tunnel_sessions import TunnelUnreachable
     except ImportError:
         return None  # WebRTC tells what is missing
     line = open_line(
@@ -103,12 +105,13 @@ async def _tunnel(
         renewed=renewed,
         attach_seconds=0.0,
         via=via,
+        meet=meeting(client.sessions),
         pump=pump_choice(os.environ),
     )
     try:
         return await stack.enter_async_context(line)
     except FairleadError as error:
-        if not (error.reason.startswith("mode_") or isinstance(error, TunnelUnreachable)):
+        if not error.reason.startswith("mode_"):
             raise
         terminal.say(f"no tunnel can be had ({error.reason}); trying WebRTC.")
         return None

@@ -58,6 +58,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
         from fairlead_sdk.session_errors import WebrtcMissing
 
         try:
+            from fairlead_sdk.session_meeting import meeting
             from fairlead_sdk.tunnel_drivers import pump_choice
             from fairlead_sdk.tunnel_line import open_line
             from fairlead_sdk.tunnel_ports import open_ports
@@ -82,6 +83,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
                         say=terminal.say,
                         renewed=listing.renew,
                         via=hops,
+                        meet=meeting(client.sessions),
                         pump=pump,
                     )
                 )

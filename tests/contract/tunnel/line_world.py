@@ -29,6 +29,7 @@ from fairlead_sdk.tunnel_line import TunnelLine, open_line
 from fairlead_sdk.tunnel_ports import TunnelPorts
 from fairlead_tunnel.carriers import GatewayCarrier, TunnelDesk
 from fairlead_tunnel.channel_port import ChannelPort
+from fairlead_tunnel.channel_way import Meet
 from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.targets import target_of
@@ -252,6 +253,7 @@ async def world(
     uniform: Callable[[float, float], float] = random.uniform,
     via: Sequence[Hop] = (),
     away_seconds: float = 60.0,
+    meet: Meet | None = None,
 ) -> AsyncIterator[World]:
     """A gateway with one tunnel, and ports to listen with; all ends with the block.
 
@@ -276,6 +278,7 @@ async def world(
             pump=pump,
             most=most,
             away_seconds=away_seconds,
+            meet=meet,
         ) as line:
             ports = TunnelPorts(
                 line=line, on_refusal=lambda reason, message: refusals.append(reason), most=most

@@ -55,6 +55,7 @@ class Talk:
     """Sends and compares what comes back, for as long as it is let."""
 
     port: int
+    size: int = SIZE
     rounds: int = 0
     ends: bool = False
 
@@ -62,9 +63,9 @@ class Talk:
         """Talk to the end."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         while not self.ends:
-            content = secrets.token_bytes(SIZE)
+            content = secrets.token_bytes(self.size)
             sending = asyncio.ensure_future(_send(writer, content))
-            assert await reader.readexactly(SIZE) == content
+            assert await reader.readexactly(self.size) == content
             await sending
             self.rounds += 1
         writer.write_eof()

@@ -30,7 +30,7 @@ from fairlead_sdk.workspaces import AsyncWorkspaces
 _ASYNC_ONLY = {
     "AsyncLaunches": {"describe", "start", "trace", "withdraw"},
     # What a session is made of, below `open`.
-    "AsyncSession": {"open_channel", "running", "wait_connected"},
+    "AsyncSession": {"open_channel", "open_port", "running", "wait_connected", "wait_down"},
     "AsyncSessions": {
         "add_candidates",
         "close_session",
