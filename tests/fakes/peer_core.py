@@ -234,6 +234,10 @@ class ChannelFake:
             asyncio.get_running_loop().call_soon(self.peer._give, message)
 
     @property
+    def queued(self) -> int:
+        return 0
+
+    @property
     def has_room(self) -> bool:
         return True
 

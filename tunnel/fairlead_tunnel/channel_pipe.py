@@ -29,6 +29,7 @@ class ChannelPipe:
         self._loop = asyncio.get_running_loop()
         self._stream: MessageStream | None = None
         self._is_closing = False
+        self._received = 0
         self._draining: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[None] = self._loop.create_future()
         port.attach(on_message=self._take, on_closed=self._end)
@@ -37,6 +38,10 @@ class ChannelPipe:
     def can_write(self) -> bool:
         """Say whether a message may be written now."""
         return self._draining is None and not self._is_closing and not self.ended.done()
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not left as far as is known."""
+        return self._received, self._port.queued
 
     async def wait_open(self) -> None:
         """Wait until messages may be written, or never will."""
@@ -76,6 +81,7 @@ class ChannelPipe:
         if isinstance(message, str):
             self.abort()  # a carrier has no text
         elif self._stream is not None:
+            self._received += len(message)
             self._stream.received(message)
 
     def _end(self) -> None:

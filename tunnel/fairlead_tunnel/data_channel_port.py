@@ -65,6 +65,11 @@ class DataChannelPort:
             self._channel.send(message)
 
     @property
+    def queued(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._channel.bufferedAmount
+
+    @property
     def has_room(self) -> bool:
         """Say whether `drain` would not wait."""
         return not self._is_busy()

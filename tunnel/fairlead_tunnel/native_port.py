@@ -57,6 +57,11 @@ class NativePort:
             self._channel.send(message)
 
     @property
+    def queued(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._channel.queued
+
+    @property
     def has_room(self) -> bool:
         """Say whether `drain` would not wait."""
         return not self._is_busy()

@@ -18,6 +18,11 @@ class PeerChannel(MessagePort, Protocol):
     """A data channel."""
 
     @property
+    def queued(self) -> int:
+        """How many bytes wait to be sent."""
+        ...
+
+    @property
     def has_room(self) -> bool:
         """Say whether `drain` would not wait."""
         ...

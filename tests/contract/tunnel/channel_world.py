@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from fairlead_tunnel.byte_channel import Message
 from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.channel_way import ChannelWays
 from fairlead_tunnel.handshake import AttachRefused
@@ -39,18 +40,61 @@ class _NoDialler:
         raise TargetDenied(host, port)
 
 
+class _Channel:
+    """A channel that may fall silent: nothing arrives any more, and nobody is told."""
+
+    def __init__(self, channel: PeerChannel) -> None:
+        self.is_silent = False
+        self._channel = channel
+
+    def attach(
+        self, *, on_message: Callable[[Message], None], on_closed: Callable[[], None]
+    ) -> None:
+        def take(message: Message) -> None:
+            if not self.is_silent:
+                on_message(message)
+
+        self._channel.attach(on_message=take, on_closed=on_closed)
+
+    def send(self, message: Message) -> None:
+        if not self.is_silent:
+            self._channel.send(message)
+
+    @property
+    def queued(self) -> int:
+        return self._channel.queued
+
+    @property
+    def has_room(self) -> bool:
+        return self._channel.has_room
+
+    async def drain(self) -> None:
+        await self._channel.drain()
+
+    def close(self) -> None:
+        self._channel.close()
+
+
 class Met:
     """A session that is being connected, or was."""
 
     def __init__(self, connection: PeerConnection) -> None:
         self.up = asyncio.Event()
         self.down = asyncio.Event()
+        self._channels: list[_Channel] = []
         self._connection = connection
         connection.listen(self._take)
 
     def open_port(self, label: str, protocol: str) -> PeerChannel:
         """Open a channel."""
-        return self._connection.open_channel(label, protocol)
+        channel = _Channel(self._connection.open_channel(label, protocol))
+        self._channels.append(channel)
+        return channel
+
+    def fall_silent(self) -> None:
+        """Let nothing arrive any more in the channels that there are."""
+        for each in self._channels:
+            each.is_silent = True
 
     async def wait_down(self) -> None:
         """Wait until the path is down."""

@@ -86,6 +86,25 @@ async def test_a_line_moves_to_tcp_and_back_without_losing_a_byte(core: str) -> 
         assert it.said == ["the gateway is away; trying again.", "the gateway is back."] * 2
 
 
+async def test_a_channel_that_falls_silent_is_left_for_another_one(
+    core: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead_tunnel.client_carriers.LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("fairlead_tunnel.path_watch.LEAST_QUIET", 0.3)
+    async with (
+        asyncio.timeout(SECONDS),
+        met_gateway(core) as (gateway, met),
+        world(gateway=gateway, meet=met.meet) as it,
+    ):
+        port = await listening(it)
+        asking = asyncio.ensure_future(echoed(port, CONTENT[:SIZE]))
+        await eventually(met.open, lambda count: count == 1)
+        met.sessions[0][0].fall_silent()
+        assert await asking == CONTENT[:SIZE]
+        assert met.met > 1
+        assert it.mesh.opened == ["ses_0"]
+
+
 async def test_a_tcp_port_that_is_back_is_taken_while_a_session_is_slow(core: str) -> None:
     async with asyncio.timeout(SECONDS), met_gateway(core) as (gateway, met):
         await gateway.listen()
