@@ -33,7 +33,7 @@ class TunnelUser(Protocol):
         """Note that a channel has ended.
 
         The reason is empty when both directions finished, which is not told of channels that came
-        from a listener.
+        from a listener; of a connection to a listener that found no channel left it is told of 0.
         """
         ...
 

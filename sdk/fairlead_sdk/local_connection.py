@@ -40,6 +40,7 @@ _ANEW: Final = frozenset({DRAINING, OPEN_UNSENT})
 """Reasons for which no gateway has dialled for a connection."""
 _OWN_ENDS: Final = frozenset({"", "connection_reset", "session_closed"})
 """Reasons of those who spoke, and of who has ended the session."""
+_FULL: Final = ("channel_limit", "The tunnel has as many channels as it may have.")
 
 OnRefusal = Callable[[str, str], None]
 Listen = Callable[[PumpedDriver, socket.socket], int]
@@ -94,6 +95,7 @@ class LocalConnection(asyncio.Protocol):
         """Begin; asyncio calls this."""
         made = cast(asyncio.Transport, transport)
         if self._client is None and self._traffic.connections >= self._most:
+            self._on_refusal(*_FULL)
             drop(made)
             return
         self._held = Held(made, self._early)
@@ -143,7 +145,7 @@ class LocalConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._line.want, self)
             return
         except TunnelFull:
-            self._refuse("channel_limit", "The tunnel has as many channels as it may have.")
+            self._refuse(*_FULL)
             return
         self._set_timer(None)
         self._client = client

@@ -313,6 +313,11 @@ async def test_only_so_many_connections_are_taken() -> None:
             assert await reader.readexactly(1) == b"x"
         with pytest.raises(ConnectionResetError):  # maybe while it is being connected
             await heard(port)
+
+        async def told() -> list[str]:
+            return [*it.refusals]
+
+        await eventually(told, ["channel_limit"].__eq__)
         for reader, writer in held:
             assert await echoed_by(reader, writer, b"y") == b"y"
         await it.ports.traffic.wait_idle()

@@ -16,6 +16,9 @@ use crate::pump::{Role, Surroundings};
 const MOST_ACCEPTS: usize = 64;
 /// Stands for the channel of a connection that has none.
 const NO_CHANNEL: u32 = 0;
+/// Why a connection comes to nothing when a tunnel has no channel left for it.
+const LIMIT: &str = "channel_limit";
+const FULL: &str = "The tunnel has as many channels as it may have.";
 
 impl Lane {
     /// Accept the connections of a socket, and lead them on.
@@ -69,15 +72,19 @@ impl Lane {
                             };
                             self.socks.add(client, made);
                         } else {
-                            let _ = socket.set_linger(Some(Duration::ZERO)); // it is reset
+                            reset_for_want(&socket, &mut self.happenings);
                         }
                         continue;
                     }
                 };
                 let until = (!hold.is_zero()).then(|| now + *hold);
                 let Some(channel) = self.tunnel.open(target, until) else {
-                    let _ = socket.set_linger(Some(Duration::ZERO));
-                    continue; // as many as a tunnel has: the connection is reset
+                    if self.tunnel.over().is_none() {
+                        reset_for_want(&socket, &mut self.happenings);
+                    } else {
+                        let _ = socket.set_linger(Some(Duration::ZERO));
+                    }
+                    continue;
                 };
                 let mut port = Port::new(false, true);
                 match around.watch(&socket, self.id, Role::Port(channel)) {
@@ -126,8 +133,7 @@ impl Lane {
     fn lead(&mut self, client: SocksClient, target: &str, around: &mut Surroundings) {
         // Who waits for the reply sends nothing before it: its OPEN waits for nothing.
         let Some(channel) = self.tunnel.open(target, None) else {
-            let message = "The tunnel has as many channels as it may have.";
-            return self.give_back_client(client, "channel_limit", message, around);
+            return self.give_back_client(client, LIMIT, FULL, around);
         };
         let SocksClient {
             socket,
@@ -171,4 +177,11 @@ impl Lane {
         let given = Happening::GivenBack(NO_CHANNEL, client.socket, kept, reason, message);
         self.happenings.push(given);
     }
+}
+
+/// Have a connection reset that finds no channel left, and tell of it.
+fn reset_for_want(socket: &Socket, happenings: &mut Vec<Happening>) {
+    let _ = socket.set_linger(Some(Duration::ZERO));
+    let (reason, message) = (LIMIT.to_owned(), FULL.to_owned());
+    happenings.push(Happening::Ended(NO_CHANNEL, reason, message));
 }
