@@ -202,12 +202,13 @@ class PumpedTunnel:
         """Ask the peer for a sign of life."""
         self._core.ping(self.number)
 
-    def detach(self, carrier: int, *, heard: bool = False) -> None:
+    def detach(self, carrier: int, *, heard: bool = False, reached: bool = True) -> None:
         """Drop a carrier, also one whose handshake has failed.
 
-        What it had under way is sent again, but for what was `heard` and answered.
+        What it had under way is sent again, but for what was `heard` and answered; it counts as
+        never sent where nothing of it can have `reached` the peer.
         """
-        self._core.detach(self.number, carrier, heard)
+        self._core.detach(self.number, carrier, heard, reached)
 
     # Channels
 

@@ -129,9 +129,9 @@ impl PumpCore {
         Ok(())
     }
 
-    fn detach(&self, tunnel: u32, carrier: u32, heard: bool) {
+    fn detach(&self, tunnel: u32, carrier: u32, heard: bool, reached: bool) {
         self.tell(tunnel, move |lane, around| {
-            lane.detach(carrier, heard, around);
+            lane.detach(carrier, heard, reached, around);
         });
     }
 

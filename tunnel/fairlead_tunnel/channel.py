@@ -76,7 +76,7 @@ class Channel:
         "_reset_acked",
         "accepted",
         "channel_id",
-        "has_left",
+        "departures",
         "inbound",
         "open_acked",
         "open_lost",
@@ -96,7 +96,7 @@ class Channel:
         self.opens = opens
         self.open_acked = not opens
         self.accepted = False
-        self.has_left = not opens
+        self.departures = 0 if opens else 1
         self.open_lost = False
         self.reset: Ending | None = None
         self.peer_reset = False
@@ -128,6 +128,11 @@ class Channel:
     def has_unsent(self) -> bool:
         """Say whether bytes wait that were never sent and that the peer takes."""
         return self.outbound.sent < min(self.outbound.written, self.outbound.limit)
+
+    @property
+    def has_left(self) -> bool:
+        """Say whether its OPEN is or was under way, as far as it may have reached the peer."""
+        return self.departures > 0
 
     def is_unheard(self, *, told: bool) -> bool:
         """Say whether the peer cannot know it: its OPEN never left, or no OPEN was lost and the
@@ -189,7 +194,7 @@ class Channel:
             due.add(Item.OPEN)  # so that no frame of it can arrive before its OPEN
         if Item.OPEN in due and not self.open_acked:
             frames.append(Open(self.channel_id, self.target))
-            self.has_left = True
+            self.departures += 1
         if Item.ACCEPTED in due and self.reset is None:
             frames.append(Accepted(self.channel_id))
         if Item.WINDOW in due:
@@ -240,8 +245,12 @@ class Channel:
             case _:
                 pass
 
-    def on_lost(self, part: Part) -> None:
-        """Say again what was lost on the way, as far as it still matters."""
+    def on_lost(self, part: Part, *, reached: bool = True) -> None:
+        """Say again what was lost on the way, as far as it still matters; what has not `reached`
+        the peer counts as never sent.
+        """
+        if part.item is Item.OPEN and not reached and not self.open_acked:
+            self.departures -= 1
         match part.item:
             case Item.SEGMENT if self.reset is None:
                 self.outbound.on_lost(part.start, part.end)
@@ -254,7 +263,7 @@ class Channel:
             case Item.RESET if self._reset_acked:
                 pass
             case item:
-                self.open_lost |= item is Item.OPEN
+                self.open_lost |= item is Item.OPEN and reached
                 self._due.add(item)
 
     def _reset_by_peer(self, ending: Ending) -> list[TunnelEvent]:

@@ -61,8 +61,11 @@ class CarrierDriver(Protocol):
         """Use a carrier from now on; one that comes when the tunnel is over is closed."""
         ...
 
-    def detach(self, number: int, /, *, heard: bool = False) -> None:
-        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
+    def detach(self, number: int, /, *, heard: bool = False, reached: bool = True) -> None:
+        """Send again what a carrier had under way: it is lost, or was `heard` and answered.
+
+        Where nothing of it can have `reached` the peer, none of it counts as sent.
+        """
         ...
 
     def take(self, batch: bytes, /) -> None:

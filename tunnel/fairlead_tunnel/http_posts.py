@@ -26,6 +26,14 @@ class PostCut(ConnectionError):
         self.received = received
 
 
+class NotConnected(ConnectionError):
+    """No connection was made, for a `fault`: nothing of the body has left."""
+
+    def __init__(self, fault: OSError) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
 class Answer(NamedTuple):
     """A whole answer; its first byte came after `seconds`."""
 
@@ -61,11 +69,14 @@ class HttpPosts:
         """Post a body to `target` below `url` and return the answer.
 
         `first_seconds` is for how long to wait for its first byte, and as long for more after each.
-        TimeoutError, OSError: nobody answered; PostCut: the answer ended too early, or is longer
-        than `most_bytes`.
+        NotConnected, TimeoutError, OSError: nobody answered; PostCut: the answer ended too early,
+        or is longer than `most_bytes`.
         """
         kept = self._kept.setdefault(url, [])
-        line = kept.pop() if kept else await self._connect(url)
+        try:
+            line = kept.pop() if kept else await self._connect(url)
+        except OSError as error:
+            raise NotConnected(error) from error
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:

@@ -133,7 +133,7 @@ async def _asked(posts: PollPosts, pool: EndpointPool, lease: Lease) -> bool:
     outcome = Outcome.ABANDONED
     try:
         body = request_head(secrets.token_bytes(TUNNEL_ID_BYTES), 0)
-        outcome, answer = await posts.post(lease, body, hold=0.0)
+        outcome, answer, _ = await posts.post(lease, body, hold=0.0)
         if answer is not None and not answer.body.startswith(_REFUSED):
             outcome = Outcome.FOREIGN
         return outcome is Outcome.ANSWERED

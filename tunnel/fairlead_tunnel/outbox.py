@@ -137,10 +137,11 @@ class Outbox:
             self._told = None
         return self._departures.acked(ranges)
 
-    def lose(self, carriers: RangeSet, *, heard: bool = False) -> None:
+    def lose(self, carriers: RangeSet, *, heard: bool = False, reached: bool = True) -> None:
         """Send again what went over these carriers and is not known to have arrived.
 
-        `heard`: the peer has taken what it got of them, the newest ACK too.
+        `heard`: the peer has taken what it got of them, the newest ACK too. Not `reached`: it has
+        got nothing of them.
         """
         if self._told and self._told[1] in carriers:
             self._told = None
@@ -152,7 +153,7 @@ class Outbox:
             elif part.channel == 0:
                 self._window.due = True
             elif (channel := self._channels.get(part.channel)) is not None:
-                channel.on_lost(part)
+                channel.on_lost(part, reached=reached)
                 self.want(channel)
 
     def _release(self, now: float) -> None:

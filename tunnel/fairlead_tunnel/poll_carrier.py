@@ -75,6 +75,8 @@ class _Request:
         self.size = 0
         self.is_posted = False
         self.is_answered = False
+        self.reached = False
+        """Whether a gateway may have got it."""
 
     @property
     def can_send(self) -> bool:
@@ -177,7 +179,7 @@ class PollCarrier(ClientAttach):
             lease = await self._active_lease()
             outcome, answer = Outcome.ABANDONED, None
             try:
-                outcome, answer = await self._posts.post(lease, self.stream.hello, hold=0.0)
+                outcome, answer, _ = await self._posts.post(lease, self.stream.hello, hold=0.0)
             finally:
                 self.pool.give_back(lease, outcome, self._loop.time())
             if answer is not None:
@@ -250,7 +252,7 @@ class PollCarrier(ClientAttach):
     def _free(self, request: _Request, lease: Lease, outcome: Outcome) -> None:
         request.is_answered = outcome is Outcome.ANSWERED
         self.pool.give_back(lease, outcome, self._loop.time())
-        self._driver.detach(request.number, heard=request.is_answered)
+        self._driver.detach(request.number, heard=request.is_answered, reached=request.reached)
 
     def _wake_at(self) -> float | None:
         now = self._loop.time()
@@ -311,7 +313,8 @@ class PollCarrier(ClientAttach):
         return task
 
     async def _exchange(self, request: _Request, lease: Lease, body: bytes, hold: float) -> Outcome:
-        outcome, answer = await self._posts.post(lease, body, hold=hold)
+        request.reached = True
+        outcome, answer, request.reached = await self._posts.post(lease, body, hold=hold)
         return self._take(request, lease, answer, hold) if answer is not None else outcome
 
     def _take(self, request: _Request, lease: Lease, answer: Answer, hold: float) -> Outcome:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from fairlead_tunnel.endpoints import Endpoint, Lease, Outcome, classify
-from fairlead_tunnel.http_posts import Answer, PostCut
+from fairlead_tunnel.http_posts import Answer, NotConnected, PostCut
 from fairlead_tunnel.outbox import SMALLEST_BATCH
 from fairlead_tunnel.poll_pace import PollPace
 from fairlead_tunnel.poll_wire import MOST_BODY_BYTES, POLL_PATH
@@ -17,6 +17,10 @@ BODY_RESERVE: Final = 2 * SMALLEST_BATCH
 """So much of a body is kept for what is not batches, and for the last of them."""
 
 _CUTS_TO_HALVE: Final = 3
+_REFUSED_UNREAD: Final = (413, 429)
+"""Who answers this has passed nothing on. Others may have: a hop that gets no good answer says 502,
+and one that lets none through 403.
+"""
 _OFFLINE: Final = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN)
 
 
@@ -30,6 +34,16 @@ class Posts(Protocol):
         ...
 
 
+class Posted(NamedTuple):
+    """How a post went, with the answer if it may be one of this protocol; without `reached` no
+    gateway can have got it.
+    """
+
+    outcome: Outcome
+    answer: Answer | None = None
+    reached: bool = True
+
+
 class PollPosts:
     """The posts of one carrier."""
 
@@ -38,13 +52,8 @@ class PollPosts:
         self._pace = pace
         self._loop = asyncio.get_running_loop()
 
-    async def post(
-        self, lease: Lease, body: bytes, *, hold: float
-    ) -> tuple[Outcome, Answer | None]:
-        """Post a body that may be held for `hold` seconds.
-
-        Returns the answer if it may be one of this protocol, else None and what went wrong.
-        """
+    async def post(self, lease: Lease, body: bytes, *, hold: float) -> Posted:
+        """Post a body that may be held for `hold` seconds."""
         endpoint = lease.endpoint
         started = self._loop.time()
         try:
@@ -58,21 +67,26 @@ class PollPosts:
         except PostCut as cut:
             self._unanswered(started, hold, was_cut=True)
             self._on_cut(endpoint, len(body), cut)
-            return Outcome.LOST, None
-        except (TimeoutError, ConnectionResetError, BrokenPipeError) as error:
-            self._unanswered(started, hold, was_cut=not isinstance(error, TimeoutError))
-            return Outcome.LOST, None
+            return Posted(Outcome.LOST)
+        except NotConnected as error:
+            return Posted(self._failed(started, hold, error.fault), reached=False)
         except OSError as error:
-            is_offline = isinstance(error, socket.gaierror) or error.errno in _OFFLINE
-            return (Outcome.OFFLINE if is_offline else Outcome.FAILED), None
+            return Posted(self._failed(started, hold, error))
         outcome = classify(answer.status, answer.body)
         if outcome is None:
-            return Outcome.ANSWERED, answer
+            return Posted(Outcome.ANSWERED, answer)
         if outcome is Outcome.TOO_LARGE:
             endpoint.up.halve(len(body) - BODY_RESERVE, self._loop.time())
         elif outcome is Outcome.LOST:
             self._unanswered(started, hold, was_cut=True)
-        return outcome, None
+        return Posted(outcome, reached=answer.status not in _REFUSED_UNREAD)
+
+    def _failed(self, started: float, hold: float, error: OSError) -> Outcome:
+        if isinstance(error, TimeoutError | ConnectionResetError | BrokenPipeError):
+            self._unanswered(started, hold, was_cut=not isinstance(error, TimeoutError))
+            return Outcome.LOST
+        is_offline = isinstance(error, socket.gaierror) or error.errno in _OFFLINE
+        return Outcome.OFFLINE if is_offline else Outcome.FAILED
 
     def _unanswered(self, started: float, hold: float, *, was_cut: bool) -> None:
         now = self._loop.time()

@@ -138,10 +138,10 @@ class PumpedDriver:
             received=given.received,
         )
 
-    def detach(self, number: int, *, heard: bool = False) -> None:
-        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
+    def detach(self, number: int, *, heard: bool = False, reached: bool = True) -> None:
+        """Send again what a carrier had under way; see `CarrierDriver.detach`."""
         self._foreign.pop(number, None)
-        self._tunnel.detach(number, heard=heard)
+        self._tunnel.detach(number, heard=heard, reached=reached)
         self._flush_unless_armed()
 
     def take(self, batch: bytes) -> None:

@@ -245,14 +245,13 @@ class Tunnel:
         is_due, self._close_due = self._close_due, False
         return self._outbox.last(Close(self._over.reason, self._over.message)) if is_due else None
 
-    def carrier_lost(self, carrier: int, *, heard: bool = False) -> None:
-        """Send again what this carrier had under way; of a poll that was `heard`, only the rest.
-
-        A poll's answer acknowledges what came with it.
+    def carrier_lost(self, carrier: int, *, heard: bool = False, reached: bool = True) -> None:
+        """Send again what this carrier had under way; of a poll that was `heard`, whose answer says
+        what came with it, only the rest. What cannot have `reached` the peer counts as never sent.
         """
         gone = RangeSet()
         gone.add(carrier, carrier + 1)
-        self._outbox.lose(gone, heard=heard)
+        self._outbox.lose(gone, heard=heard, reached=reached)
 
     def receive(self, batch: Content, now: float) -> list[TunnelEvent]:
         """Take a batch of the peer, as it was opened, and return what it means to this side."""

@@ -101,11 +101,11 @@ class TunnelDriver:
         self._carriers[number] = carrier
         self.flush_soon()
 
-    def detach(self, number: int, *, heard: bool = False) -> None:
-        """Send again what a carrier had under way: it is lost, or was `heard` and answered."""
+    def detach(self, number: int, *, heard: bool = False, reached: bool = True) -> None:
+        """Send again what a carrier had under way; see `CarrierDriver.detach`."""
         self._greeting.discard(number)
         self._carriers.pop(number, None)
-        self._tunnel.carrier_lost(number, heard=heard)
+        self._tunnel.carrier_lost(number, heard=heard, reached=reached)
         self.flush_soon()
 
     def take(self, batch: bytes) -> None:

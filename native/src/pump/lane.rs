@@ -187,11 +187,12 @@ impl Lane {
     }
 
     /// Drop a carrier, also one that ended in its handshake: what it had under way goes over others,
-    /// but for what was `heard` and answered. What ends the tunnel may still leave.
-    pub fn detach(&mut self, number: u32, heard: bool, around: &mut Surroundings) {
+    /// but for what was `heard` and answered, and counts as never sent where nothing can have
+    /// `reached` the peer. What ends the tunnel may still leave.
+    pub fn detach(&mut self, number: u32, heard: bool, reached: bool, around: &mut Surroundings) {
         self.greeting.remove(&number);
         self.foreign.remove(&number);
-        self.tunnel.carrier_lost(number, heard);
+        self.tunnel.carrier_lost(number, heard, reached);
         if self.ends_at.is_none() {
             self.drop_carrier(number, "It was dropped.", around);
         }

@@ -71,8 +71,8 @@ pub struct Channel {
     pub reset: Option<(String, String)>,
     /// Whether a batch will ask it for frames.
     pub is_queued: bool,
-    /// Whether its OPEN was ever put into a batch.
-    pub has_left: bool,
+    /// How many batches with its OPEN may have reached the peer.
+    departures: u32,
     opens: bool,
     open_acked: bool,
     open_lost: bool,
@@ -95,7 +95,7 @@ impl Channel {
             is_accepted: false,
             reset: None,
             is_queued: false,
-            has_left: false,
+            departures: 0,
             opens,
             open_acked: !opens,
             open_lost: false,
@@ -131,7 +131,7 @@ impl Channel {
     /// Say whether the peer cannot know it: its OPEN never left, or no OPEN was lost and the peer,
     /// which has `told` all that came, has got none.
     pub fn is_unheard(&self, told: bool) -> bool {
-        !self.has_left || (told && !self.open_acked && !self.open_lost)
+        self.departures == 0 || (told && !self.open_acked && !self.open_lost)
     }
 
     /// Note that something has to be said.
@@ -214,7 +214,7 @@ impl Channel {
             parts.push(Part::new(self.id, item));
         };
         if self.due.remove(Item::Open) && !self.open_acked {
-            self.has_left = true;
+            self.departures += 1;
             say(Item::Open, Frame::Open(self.id, &self.target));
         }
         if self.due.remove(Item::Accepted) && self.reset.is_none() {
@@ -281,7 +281,10 @@ impl Channel {
     }
 
     /// Say again what was lost on the way, as far as it still matters.
-    pub fn on_lost(&mut self, part: &Part) {
+    pub fn on_lost(&mut self, part: &Part, reached: bool) {
+        if part.item == Item::Open && !reached && !self.open_acked {
+            self.departures -= 1;
+        }
         match part.item {
             Item::Segment if self.reset.is_none() => self.outbound.on_lost(part.start, part.end),
             Item::Fin if self.reset.is_none() => self.outbound.on_fin_lost(),
@@ -289,7 +292,7 @@ impl Channel {
             Item::Window if self.has_ended() || self.inbound.length.is_some() => {}
             Item::Reset if self.reset_acked => {}
             item => {
-                self.open_lost |= item == Item::Open;
+                self.open_lost |= item == Item::Open && reached;
                 self.due.add(item);
             }
         }

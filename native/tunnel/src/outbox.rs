@@ -167,12 +167,13 @@ impl Outbox {
     }
 
     /// Send again what went over these carriers and is not known to have arrived; `heard`: the peer
-    /// has taken what it got of them, the newest ACK too.
+    /// has taken what it got of them, the newest ACK too. Not `reached`: it has got nothing of them.
     pub fn lose(
         &mut self,
         channels: &mut HashMap<u32, Channel>,
         is_gone: impl Fn(u32) -> bool,
         heard: bool,
+        reached: bool,
     ) {
         if self.told.is_some_and(|told| is_gone(told.1)) {
             self.told = None;
@@ -184,7 +185,7 @@ impl Outbox {
             } else if part.channel == 0 {
                 self.window.due = true;
             } else if let Some(channel) = channels.get_mut(&part.channel) {
-                channel.on_lost(&part);
+                channel.on_lost(&part, reached);
                 self.want(channel);
             }
         }

@@ -327,10 +327,11 @@ impl Tunnel {
     }
 
     /// Send again what this carrier had under way; of a poll that was `heard`, only the rest: its
-    /// answer acknowledges what came with it.
-    pub fn carrier_lost(&mut self, carrier: u32, heard: bool) {
+    /// answer acknowledges what came with it. None of it counts as sent unless it may have `reached`
+    /// the peer.
+    pub fn carrier_lost(&mut self, carrier: u32, heard: bool, reached: bool) {
         self.outbox
-            .lose(&mut self.channels, |each| each == carrier, heard);
+            .lose(&mut self.channels, |each| each == carrier, heard, reached);
     }
 
     // What both need

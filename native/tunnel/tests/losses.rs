@@ -35,7 +35,7 @@ fn an_acknowledgement_that_was_lost_with_its_carrier_is_said_again() {
     let lost = sent(&mut gateway, 1, now);
     assert!(lost.is_some());
     assert_eq!(sent(&mut gateway, 2, now), None);
-    gateway.carrier_lost(1, false);
+    gateway.carrier_lost(1, false, true);
     let again = sent(&mut gateway, 2, now).unwrap();
     assert_eq!(again[16..], lost.unwrap()[16..]);
 }
@@ -64,7 +64,7 @@ fn what_a_poll_was_answered_with_is_not_said_again_unless_it_is_restated() {
     gateway.receive(&sent(&mut client, 2, now).unwrap(), now);
     now += Duration::from_millis(25);
     assert!(sent(&mut gateway, 1, now).is_some());
-    gateway.carrier_lost(1, true);
+    gateway.carrier_lost(1, true, true);
     assert!(!gateway.has_to_send(now));
     let mut answer = Vec::new();
     assert!(!gateway.first_batch(3, 4096, now, &[], &mut answer));
@@ -99,7 +99,7 @@ fn the_last_batch_of_a_gateway_says_which_channels_it_has_not_heard_of() {
     assert!(sent(&mut client, 1, now).is_some()); // it crosses the end
     client.open("tcp:3", None).unwrap();
     assert!(sent(&mut client, 2, now).is_some());
-    client.carrier_lost(2, false); // it may have come before
+    client.carrier_lost(2, false, true); // it may have come before
     assert!(sent(&mut client, 3, now).is_some());
     gateway.close("drained", "The gateway stops.");
     client.receive(&sent(&mut gateway, 1, now).unwrap(), now);

@@ -168,7 +168,9 @@ impl World {
         let place = self.random.usize(..self.carriers.len());
         let mut carrier = self.carriers.remove(place);
         let first = self.random.usize(..2);
-        self.ends[first].tunnel.carrier_lost(carrier.number, false);
+        self.ends[first]
+            .tunnel
+            .carrier_lost(carrier.number, false, true);
         for _ in 0..self.random.usize(..4) {
             if let Some(batch) = carrier.under_way[1 - first].pop_front() {
                 self.ends[1 - first].take(&batch, self.now, &mut self.random);
@@ -176,7 +178,7 @@ impl World {
         }
         self.ends[1 - first]
             .tunnel
-            .carrier_lost(carrier.number, false);
+            .carrier_lost(carrier.number, false, true);
     }
 
     /// Attach one more carrier, whose first batch names those that the client has.

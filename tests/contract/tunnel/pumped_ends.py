@@ -94,10 +94,11 @@ class PumpedClientEnd(_PumpedEnd):
 
     def __init__(self, pump: Pump, most_channels: int = MOST_CHANNELS) -> None:
         super().__init__(pump, Side.CLIENT, most_channels)
+        self.hold_seconds = 0.001
 
     async def listen(self, plug: socket.socket, target: str) -> None:
         """Lead the connections of a socket to a target."""
-        self.driver.listen(plug, target, hold_seconds=0.001)
+        self.driver.listen(plug, target, hold_seconds=self.hold_seconds)
 
 
 def world_of(kind: str) -> MakeWorld:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+from collections.abc import Callable
 
 import pytest
 
@@ -12,12 +13,14 @@ from fairlead_tunnel.endpoints import Endpoint
 from tests.contract.tunnel.http_world import http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import echo, whole
+from tests.eventually import eventually
 from tests.fakes.buffering_hop import Choice, Fate, buffering_hop
 
 pytestmark = pytest.mark.asyncio
 SIZE = 8 * 1024 * 1024
 SECONDS = 120
 QUARTER = 256 * 1024
+EARLY = bytes(2000)
 
 
 async def transfer(
@@ -110,3 +113,43 @@ async def test_an_endpoint_that_is_none_is_left_alone(
         assert await whole(port, content) == content
         await it.settled()
         assert bad.requests < 8
+
+
+async def test_a_channel_of_which_only_a_hop_has_heard_may_begin_anew_elsewhere(
+    any_world: MakeWorld,
+) -> None:
+    refusals: list[int] = []
+
+    def choose(number: int, body: bytes) -> Fate | tuple[int, bytes]:
+        if len(body) < len(EARLY):
+            return Fate.PASSES
+        refusals.append(number)
+        return 429, b"slow down"
+
+    async def refused() -> int:
+        return len(refusals)
+
+    async def given_up() -> list[str]:
+        recall: Callable[[], None] = getattr(it.client.driver, "recall")  # noqa: B009
+        recall()  # which is nothing to a channel that counts as sent
+        given = getattr(it.client, "given", [])
+        return [reason for *_, reason in (*it.client.endings, *given)]
+
+    async with (
+        asyncio.timeout(SECONDS),
+        any_world() as it,
+        http_door(it) as url,
+        buffering_hop(url, choose) as hop,
+        polling(it, Endpoint(hop.url)),
+    ):
+        it.client.hold_seconds = 10.0  # so that the OPEN leaves with its bytes
+        port = await it.listen(f"127.0.0.1:{await it.serve(echo)}")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(EARLY)
+        await eventually(refused, lambda count: count > 0)
+
+        await eventually(given_up, ["open_unsent"].__eq__)
+        assert it.gateways[0].wants == []
+        for connection in getattr(it.client, "connections", []):
+            connection.close()
+        writer.close()

@@ -167,6 +167,7 @@ class AnyClient(AnyEnd, Protocol):
     """A `ClientEnd`, or a `PumpedClientEnd`."""
 
     accepts: list[int]
+    hold_seconds: float
 
     @property
     def written(self) -> int: ...

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead_tunnel.endpoints import FIRST_ROOM, IDLE_SLOTS, WORKERS_PER_ENDPOINT
 from fairlead_tunnel.handshake import AttachRefused
-from fairlead_tunnel.http_posts import Answer
+from fairlead_tunnel.http_posts import Answer, NotConnected
 from fairlead_tunnel.poll_pace import FIRST_WINDOW
 from fairlead_tunnel.poll_wire import HEAD_BYTES
 from tests.fakes.poll_room import PollRoom, poll_room
@@ -287,5 +287,38 @@ def test_bodies_that_are_cut_between_records_get_smaller(direction: str) -> None
             endpoint = room.carrier.pool._endpoints[0]
             learnt = endpoint.up if direction == "up" else endpoint.down
             assert learnt.at(now()) < FIRST_ROOM
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_unsent"),
+    [
+        (NotConnected(ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens")), True),
+        (NotConnected(TimeoutError()), True),
+        (Answer(429, b"slowly", 0.0), True),
+        (Answer(413, b"too long", 0.0), True),
+        (Answer(403, b"no", 0.0), False),
+        (Answer(502, b"bad gateway", 0.0), False),
+        (ConnectionResetError(errno.ECONNRESET, "it was reset"), False),
+    ],
+    ids=["refused", "timeout", "429", "413", "403", "502", "reset"],
+)
+def test_a_channel_counts_as_sent_once_its_poll_may_have_reached_a_gateway(
+    fault: Answer | OSError, is_unsent: bool
+) -> None:
+    async def scenario() -> None:
+        is_down = {"now": False}
+        async with poll_room(meets=lambda number, url: fault if is_down["now"] else None) as room:
+            await room.carrier.ready
+            is_down["now"] = True
+            room.client.open()
+            room.client.say(b"?")
+            await asyncio.sleep(1.0)
+            assert room.client.driver._tunnel.unsent() == ([1] if is_unsent else [])
+            if is_unsent:
+                is_down["now"] = False
+                await room.gateway.heard(1)
+                assert room.client.driver._tunnel.unsent() == []
 
     run(scenario())

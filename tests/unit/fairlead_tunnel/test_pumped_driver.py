@@ -50,7 +50,7 @@ class FailingTunnel:
         """Fail."""
         raise RuntimeError("the pump has failed")
 
-    def detach(self, carrier: int, *, heard: bool = False) -> None:
+    def detach(self, carrier: int, *, heard: bool = False, reached: bool = True) -> None:
         """Do nothing."""
 
     def listen(self, listener: socket.socket, target: str, *, hold_seconds: float) -> int:

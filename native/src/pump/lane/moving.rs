@@ -141,13 +141,13 @@ impl Lane {
             }
         }
         for (number, error) in lost {
-            self.tunnel.carrier_lost(number, false);
+            self.tunnel.carrier_lost(number, false, true);
             self.drop_carrier(number, &error.to_string(), around);
         }
     }
 
     pub(super) fn lose(&mut self, number: u32, error: &io::Error) {
-        self.tunnel.carrier_lost(number, false);
+        self.tunnel.carrier_lost(number, false, true);
         self.happenings
             .push(Happening::CarrierLost(number, error.to_string()));
     }

@@ -212,7 +212,7 @@ impl Tunnel {
             let is_alive = ranges.iter().any(|it| it.0 <= carrier && carrier <= it.1);
             carrier <= newest.1 && !is_alive
         };
-        self.outbox.lose(&mut self.channels, is_gone, false);
+        self.outbox.lose(&mut self.channels, is_gone, false, true);
         events.push(Event::Named(ranges.to_vec()));
         Ok(())
     }
