@@ -70,8 +70,8 @@ class TunnelDriver:
         self._greeting: set[int] = set()
         self._streams: dict[int, _Stream] = {}
         self._soon: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timed_at = 0.0  # when the timer last fired: what was due then is, and nothing else
+        self._timer: asyncio.Handle | None = None
+        self._timed_at = 0.0  # what was due then is, and nothing else
         self._timer_due = 0.0
         self._is_over = False
 
@@ -144,12 +144,7 @@ class TunnelDriver:
         self, number: int, most: int, alive: Sequence[Range] = (), *, opens: bool = True
     ) -> bytes:
         batch = self._tunnel.take_batch(
-            carrier=number,
-            most=most,
-            now=self._timed_at,
-            answer=True,
-            alive=alive,
-            opens=opens,
+            carrier=number, most=most, now=self._timed_at, answer=True, alive=alive, opens=opens
         )
         return b"".join(batch.pieces) if batch is not None else b""
 
@@ -385,15 +380,17 @@ class TunnelDriver:
             if self._timer_due <= due:
                 return
             self._timer.cancel()
-        self._timer_due = due
-        delay = max(due - self._loop.time(), _LEAST_DELAY)
-        self._timer = self._loop.call_later(delay, self._on_time)
+        self._timer_due, now = due, self._loop.time()
+        delay = max(due - now, _LEAST_DELAY)
+        self._timer = self._loop.call_later(delay, self._on_time, max(due, now))
 
-    def _on_time(self) -> None:
-        """Send what is due: after what the loop had to read, however late it is.
-
-        So an OPEN goes with bytes that were there in time.
+    def _on_time(self, due: float, turns: int = 2) -> None:
+        """Send what was due when the timer was set, once all that has come is read, which takes two
+        turns of the loop: an OPEN goes with what is there of its bytes.
         """
-        self._timer = None
-        self._timed_at = self._loop.time()
+        left = self._tunnel.deadline()
+        if turns and left is not None and left <= due:
+            self._timer = self._loop.call_soon(self._on_time, due, turns - 1)
+            return
+        self._timer, self._timed_at = None, due
         self._flush()
