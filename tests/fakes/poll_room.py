@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -35,6 +36,8 @@ class MemoryPosts:
     swallows: Callable[[int, str], bool] = lambda number, url: False
     cuts: Callable[[bytes], bytes] = lambda body: body
     """What a hop leaves of each body, in either direction."""
+    upload_rate: float = math.inf
+    """Bytes per second of each body on its way up."""
     sent: list[tuple[float, str]] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
@@ -58,6 +61,7 @@ class MemoryPosts:
             async with asyncio.timeout(first_seconds):
                 if self.swallows(number, url):
                     await asyncio.Event().wait()
+                await asyncio.sleep(len(body) / self.upload_rate)
                 answer = self.cuts(await self._met(self.cuts(body)))
         finally:
             self.under_way -= 1

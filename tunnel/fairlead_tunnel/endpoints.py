@@ -154,7 +154,8 @@ class Endpoint:
     up: Room = field(default_factory=Room)
     down: Room = field(default_factory=Room)
     polls: int = 0
-    cuts: int = 0
+    losses: int = 0
+    """How many long bodies in a row did not pass."""
 
     @property
     def group(self) -> str:

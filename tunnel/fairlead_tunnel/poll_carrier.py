@@ -334,7 +334,7 @@ class PollCarrier(ClientAttach):
                 return Outcome.TOO_LARGE
             raise
         if request.size > lease.endpoint.up.at(now) // 2:
-            lease.endpoint.cuts = 0
+            lease.endpoint.losses = 0
         for batch in batches:
             self._driver.take(batch)
         self._pace.answered(

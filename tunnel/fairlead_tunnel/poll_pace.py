@@ -79,12 +79,16 @@ class PollPace:
         self._empties += 1
         self._idle_at = now + _pause(self._empties)
 
+    def answered_since(self, started: float) -> bool:
+        """Say whether any poll was answered since."""
+        return self._answered_at >= started
+
     def unanswered(self, *, elapsed: float, hold: float, was_cut: bool, now: float) -> None:
         """Note a poll without an answer; `was_cut`: somebody ended it, and nobody here did."""
         if was_cut and hold > SHORTEST_WINDOW and SHORTEST_WINDOW <= elapsed < hold:
             self._window = max(elapsed / 2, SHORTEST_WINDOW)
             self._window_until = now + REMEMBERED_SECONDS
-        elif not was_cut and self._answered_at < now - elapsed:
+        elif not was_cut and not self.answered_since(now - elapsed):
             # Nothing was answered since: all may take longer now.
             self._doublings = min(self._doublings + 1, _MOST_DOUBLINGS)
 

@@ -16,7 +16,7 @@ from fairlead_tunnel.poll_wire import MOST_BODY_BYTES, POLL_PATH
 BODY_RESERVE: Final = 2 * SMALLEST_BATCH
 """So much of a body is kept for what is not batches, and for the last of them."""
 
-_CUTS_TO_HALVE: Final = 3
+_LOSSES_TO_HALVE: Final = 3
 _REFUSED_UNREAD: Final = (413, 429)
 """Who answers this has passed nothing on. Others may have: a hop that gets no good answer says 502,
 and one that lets none through 403.
@@ -66,11 +66,16 @@ class PollPosts:
             )
         except PostCut as cut:
             self._unanswered(started, hold, was_cut=True)
-            self._on_cut(endpoint, len(body), cut)
+            if cut.received:
+                endpoint.down.halve(cut.received, self._loop.time())
+            else:
+                self._note_lost(endpoint, len(body))
             return Posted(Outcome.LOST)
         except NotConnected as error:
             return Posted(self._failed(started, hold, error.fault), reached=False)
         except OSError as error:
+            if not isinstance(error, TimeoutError) or self._pace.answered_since(started):
+                self._note_lost(endpoint, len(body))
             return Posted(self._failed(started, hold, error))
         outcome = classify(answer.status, answer.body)
         if outcome is None:
@@ -92,13 +97,11 @@ class PollPosts:
         now = self._loop.time()
         self._pace.unanswered(elapsed=now - started, hold=hold, was_cut=was_cut, now=now)
 
-    def _on_cut(self, endpoint: Endpoint, size: int, cut: PostCut) -> None:
-        """Send or ask for less: at once after half an answer, else when it happens again."""
+    def _note_lost(self, endpoint: Endpoint, size: int) -> None:
+        """Send less where long bodies get lost again and again, though others pass."""
         now = self._loop.time()
-        if cut.received:
-            endpoint.down.halve(cut.received, now)
-        elif size > endpoint.up.at(now) // 2:
-            endpoint.cuts += 1
-            if endpoint.cuts >= _CUTS_TO_HALVE:
-                endpoint.cuts = 0
+        if size > endpoint.up.at(now) // 2:
+            endpoint.losses += 1
+            if endpoint.losses >= _LOSSES_TO_HALVE:
+                endpoint.losses = 0
                 endpoint.up.halve(size - BODY_RESERVE, now)

@@ -291,6 +291,39 @@ def test_bodies_that_are_cut_between_records_get_smaller(direction: str) -> None
     run(scenario())
 
 
+@pytest.mark.parametrize("rate", [50_000, 400_000])
+def test_a_slow_way_up_gets_smaller_bodies_and_all_bytes(rate: int) -> None:
+    async def scenario() -> None:
+        async with poll_room() as room:
+            await opened(room)
+            room.posts.upload_rate = rate
+            for _ in range(4):
+                room.client.say(bytes(1024 * 1024 - 1))
+            async with asyncio.timeout(600.0):
+                await room.gateway.heard(1 + 4 * (1024 * 1024 - 1))
+            assert room.carrier.pool._endpoints[0].up.at(now()) < FIRST_ROOM
+
+    run(scenario())
+
+
+def test_bodies_stay_as_large_as_they_are_where_nothing_at_all_is_answered() -> None:
+    async def scenario() -> None:
+        is_down = False
+        async with poll_room() as room:
+            room.posts.swallows = lambda number, url: is_down
+            await opened(room)
+            is_down = True
+            await asyncio.sleep(10.0)  # what was under way is answered
+            for _ in range(4):
+                room.client.say(bytes(1024 * 1024 - 1))
+            await asyncio.sleep(20.0)
+            is_down = False
+            await room.gateway.heard(1 + 4 * (1024 * 1024 - 1))
+            assert room.carrier.pool._endpoints[0].up.at(now()) == FIRST_ROOM
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(
     ("fault", "is_unsent"),
     [
