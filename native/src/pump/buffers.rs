@@ -3,9 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use fairlead_tunnel::SHARE;
+use fairlead_tunnel::frames::SEGMENT_HEADER_BYTES;
 
-/// Bytes that one read takes at most.
-pub const READ_BYTES: usize = 256 * 1024;
+/// Bytes that one read takes at most: two batches hold them and a few other frames, so that no
+/// third one trails behind.
+pub const READ_BYTES: usize = 2 * (2 * SHARE - SEGMENT_HEADER_BYTES) - 64;
 /// A read that fills so much of its buffer keeps it; another one is copied out of it.
 const KEEP_ABOVE: usize = READ_BYTES / 2;
 /// So many buffers wait to be used again: 8 MiB.

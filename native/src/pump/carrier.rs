@@ -4,12 +4,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
-use fairlead_tunnel::Tunnel;
 use fairlead_tunnel::records::{LENGTH_BYTES, MAX_BATCH_BYTES, Opener, Sealer, Suite, TAG_BYTES};
+use fairlead_tunnel::{SHARE, SPARE, Tunnel};
 use mio::Token;
 use socket2::Socket;
-
-use super::buffers::READ_BYTES;
 
 const LARGEST_RECORD: usize = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES;
 const INPUT_BYTES: usize = 2 * LARGEST_RECORD;
@@ -19,9 +17,9 @@ const SMALL_INPUT_BYTES: usize = 4096;
 const MOST_UNSENT: usize = 64 * 1024;
 /// The kernel says that there is room while it has fewer bytes that were not sent (tcp(7)).
 const MOST_NOT_SENT: u32 = 128 * 1024;
-/// So long is a batch at most: what is read, sealed and written meanwhile stays in the cache. Two
-/// of them hold what one read takes and what goes with it, so that no third one trails behind.
-const BATCH_BYTES: usize = READ_BYTES / 2 + 4096;
+/// So long is a batch at most: what is read, sealed and written meanwhile stays in the cache, and
+/// no short segment trails behind the two of loopback that it fills.
+const BATCH_BYTES: usize = 2 * SHARE + SPARE;
 
 /// What a handshake makes, as this side uses it.
 pub struct Keys {
@@ -44,6 +42,8 @@ pub struct Carrier {
     input: Vec<u8>,
     start: usize,
     end: usize,
+    /// How long the last record was, at first the longest.
+    record: usize,
     sealer: Sealer,
     opener: Opener,
 }
@@ -68,6 +68,7 @@ impl Carrier {
             input,
             start: 0,
             end: received.len(),
+            record: LARGEST_RECORD,
             sealer: Sealer::new(keys.suite, keys.send),
             opener: Opener::new(keys.suite, keys.receive),
         }
@@ -139,7 +140,10 @@ impl Carrier {
             self.input.resize(most, 0);
             room = most - self.end;
         }
-        match (&self.socket).read(&mut self.input[self.end..]) {
+        // Bulk has records of one length: of whole ones nothing has to be moved to the front.
+        let whole = LARGEST_RECORD / self.record * self.record;
+        room = room.min(whole - (self.end - self.start) % self.record);
+        match (&self.socket).read(&mut self.input[self.end..self.end + room]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 self.end += count;
@@ -166,6 +170,7 @@ impl Carrier {
         };
         let record = &mut self.input[self.start..self.start + length];
         self.start += length;
+        self.record = length;
         let batch = self.opener.open(record).map_err(io::Error::other)?;
         Ok(Some(batch))
     }

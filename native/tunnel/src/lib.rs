@@ -16,4 +16,5 @@ pub mod socks5;
 mod tunnel;
 
 pub use fault::Fault;
+pub use outbox::{SHARE, SPARE};
 pub use tunnel::{Event, Limits, Over, Side, Tunnel};

@@ -10,10 +10,16 @@ use crate::shared_window::SharedWindow;
 
 /// Smallest `most` of a batch.
 pub const SMALLEST_BATCH: usize = 4096;
-/// So many bytes of a channel go into a batch when others wait too.
-const SHARE: usize = 64 * 1024;
+/// So many bytes of a channel go into a batch when others wait too. Loopback's segments hold 65463
+/// bytes or more: two shares with what goes around them fill two, and each share fits into one.
+pub const SHARE: usize = 65_400;
 /// ACK and ALIVE fit into this.
 const ROOM_FOR_NEWS: usize = 4 + 64 * (16 + 8);
+/// Bytes of `most` that a batch of one or two channels does not use: its header, the room that is
+/// left for news, and for a FIN behind the segments of the first channel.
+pub const SPARE: usize = BATCH_HEADER_BYTES + ROOM_FOR_NEWS + ROOM_FOR_FIN;
+/// A FIN fits into this.
+const ROOM_FOR_FIN: usize = 16;
 
 /// What a batch is asked for: by which carrier, how long it may be, and when.
 #[derive(Clone, Copy)]
@@ -240,7 +246,7 @@ impl Outbox {
                 continue;
             }
             channel.take_control(out, parts);
-            let left = room - (out.len() - before) - 16;
+            let left = room - (out.len() - before) - ROOM_FOR_FIN;
             let share = if self.ready.is_empty() {
                 left
             } else {

@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use super::{Happening, Lane, queue};
 use crate::pump::Surroundings;
+use crate::pump::buffers::READ_BYTES;
 use crate::pump::carrier::Carrier;
 
 /// So many bytes of connections are read before batches are made of them.
-const READ_AHEAD: usize = 256 * 1024;
+const READ_AHEAD: usize = READ_BYTES;
 
 impl Lane {
     /// Read each carrier once and take its batches; say whether anything came.
