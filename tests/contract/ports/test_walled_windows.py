@@ -68,7 +68,8 @@ def children(pid: int) -> list[int]:
 @pytest_asyncio.fixture
 async def isolation(walls: Survey) -> AsyncIterator[WalledIsolation]:
     def more() -> tuple[set[int], int]:
-        return set(below(os.getpid())) - processes, len(os.listdir("/proc/self/fd")) - descriptors
+        opened = len(os.listdir("/proc/self/fd"))  # what earlier tests had may end meanwhile
+        return set(below(os.getpid())) - processes, max(opened - descriptors, 0)
 
     processes: set[int] = set()
     descriptors = 0
@@ -76,14 +77,9 @@ async def isolation(walls: Survey) -> AsyncIterator[WalledIsolation]:
     async with open_walled(walls, pool_size=2) as opened:
         await until(lambda: (found := spare(opened)) is not None and found.depth == 2)
         yield opened
-
-    def is_left() -> bool:
-        living, opened = more()  # what tests before this one had may end meanwhile
-        return bool(living) or opened > 0
-
     with suppress(TimeoutError):
-        await until(lambda: not is_left())
-    assert not is_left(), more()
+        await until(lambda: more() == (set(), 0))
+    assert more() == (set(), 0)
 
 
 async def test_a_pool_gives_what_is_ready_and_is_filled_again(isolation: WalledIsolation) -> None:
