@@ -161,9 +161,10 @@ class ClientCarriers:
                 driver.ping()
             elif step is Step.GIVE_UP:
                 path.begin(self._loop.time())
-                with contextlib.suppress(AttachRefused, WaysFailed):  # it may be back meanwhile
-                    await self._attach_one()
-                    path.begin(self._loop.time(), was_silent=True)
+                with contextlib.suppress(WaysFailed):  # it may be back meanwhile
+                    with contextlib.suppress(AttachRefused):  # who attaches then is refused too
+                        await self._attach_one()
+                        path.begin(self._loop.time(), was_silent=True)
                     carrier.stream.abort()
                     return
 

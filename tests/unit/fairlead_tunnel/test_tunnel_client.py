@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -50,8 +50,9 @@ class Carrier:
         """Be lost."""
         self.close()
 
-    def look(self) -> None:
-        """Watch nothing."""
+    def look(self) -> tuple[int, int] | None:
+        """Let nobody watch it."""
+        return None
 
     def retire(self) -> None:
         """Note it."""
@@ -66,6 +67,7 @@ class Ways:
     names: list[str] = field(default_factory=list)
     carriers: list[Carrier] = field(default_factory=list)
     away: set[Kind] = field(default_factory=set)
+    make: Callable[[Kind], Carrier] = Carrier
 
 
 @dataclass
@@ -93,7 +95,7 @@ class OneWay:
         """Attach, unless there is a fault."""
         if self.ways.faults:
             raise self.ways.faults.pop(0)
-        self.ways.carriers.append(Carrier(self.kind))
+        self.ways.carriers.append(self.ways.make(self.kind))
         return self.ways.carriers[-1]
 
     def drop(self) -> None:
