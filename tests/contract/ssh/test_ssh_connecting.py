@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,10 +86,11 @@ async def test_a_key_that_is_not_let_in_is_told(server: OpenSshServer, root: Pat
 async def test_a_host_that_is_away_is_told(
     sshd: str, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with openssh_server(sshd, tmp_path / "ssh") as server:
+    # A port that is bound and not listened on is nobody else's meanwhile.
+    with openssh_server(sshd, tmp_path / "ssh") as server, socket.socket() as away:
+        away.bind(("127.0.0.1", 0))
         monkeypatch.setenv("FAIRLEAD_SSH", " ".join(server.program))
-        address = server.address(root)
-    error = await met(address)
+        error = await met(replace(server, port=away.getsockname()[1]).address(root))
     assert error.reason == "ssh_unreachable"
     assert "Connection refused" in error.message
 
