@@ -269,9 +269,7 @@ impl Pump {
         if lane.turn(now, &mut self.around) {
             self.ready.insert(id);
         }
-        if lane.is_done(now) {
-            lane.end_all(&mut self.around);
-        }
+        lane.end_if_over(now, &mut self.around);
         lane.count();
         self.events.push(id, &mut lane.happenings);
         if let Some(due) = lane.deadline() {

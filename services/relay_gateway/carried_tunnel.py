@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from chassis.errors import FairleadError
 from fairlead_tunnel.driver_sides import CarrierDriver
@@ -18,6 +19,10 @@ from relay_gateway.tunnel_session import TunnelSession
 
 Opening: TypeAlias = asyncio.Future[None] | asyncio.Future[socket.socket]
 """The way to what a channel leads to; what it raises is why there is none."""
+
+GOODBYE_SECONDS: Final = 1.0
+"""For clients to take what ends their tunnels when a gateway stops."""
+_LOOK_SECONDS: Final = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +79,11 @@ class CarriedTunnel:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._is_draining():  # this process is about to end, and its connections with it
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    while self.driver.carriers:  # noqa: ASYNC110 - once in a life
+                        await asyncio.sleep(_LOOK_SECONDS)
 
     def wanted(self, channel: int, target: str) -> None:
         """Connect what a channel leads to, or refuse it at once."""

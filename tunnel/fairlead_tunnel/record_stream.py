@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -34,6 +35,8 @@ class GivenStream:
 
 _LARGEST_RECORD: Final = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES
 _MOST_UNSENT: Final = 512 * 1024
+LINGER_SECONDS: Final = 2.0
+"""For what was sent to leave, and for the peer to end its direction."""
 
 
 class CarrierUser(Protocol):
@@ -82,6 +85,7 @@ class RecordStream(asyncio.BufferedProtocol):
         self._look: Callable[[], tuple[int, int]] | None = None
         self._is_full = False
         self._is_closing = False
+        self._linger: asyncio.TimerHandle | None = None
         self._fault: Exception | None = None
         self._keys: Keys | None = None
         self._is_given = False
@@ -114,12 +118,12 @@ class RecordStream(asyncio.BufferedProtocol):
 
     def greet(self, hello: bytes) -> None:
         """Send a part of the handshake."""
-        if self._transport is not None:
+        if self._transport is not None and not self._is_closing:
             self._transport.write(hello)
 
     def send(self, batch: Batch) -> None:
         """Seal and send a batch; one that leaves nowhere is lost with the connection."""
-        if self._sealer is None or self._transport is None:
+        if self._sealer is None or self._transport is None or self._is_closing:
             return
         # A view, since asyncio slices what does not leave at once.
         record = self._sealer.seal_in_order(b"".join(batch.pieces))
@@ -153,13 +157,23 @@ class RecordStream(asyncio.BufferedProtocol):
         self._user.lost(error)
 
     def close(self) -> None:
-        """End the connection after what was sent."""
+        """End this direction after what was sent, and the connection once the peer has ended its
+        own, or 2 s later: one that is closed under what its peer still sends is reset, and what was
+        sent before may be lost. What comes meanwhile is taken.
+        """
         if self._drop is not None:
             self._drop()
             return
-        self._is_closing = True
-        if self._transport is not None:
-            self._transport.close()
+        was_closing, self._is_closing = self._is_closing, True
+        transport = self._transport
+        if transport is None or was_closing or transport.is_closing():
+            return
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+        with contextlib.suppress(OSError):  # it was reset, which is told as its loss
+            transport.write_eof()
 
     def abort(self) -> None:
         """End the connection at once, and drop what was not sent."""
@@ -178,6 +192,9 @@ class RecordStream(asyncio.BufferedProtocol):
         """Take what was read; asyncio calls this."""
         self._received += nbytes
         self._buffer.filled(nbytes)
+        if self._fault is not None:
+            self._buffer.drain()
+            return
         try:
             if self._opener is not None or self._greeted():
                 self._take_records()
@@ -204,7 +221,7 @@ class RecordStream(asyncio.BufferedProtocol):
         return True
 
     def _take_records(self) -> None:
-        while not self._is_closing and (opener := self._opener) is not None:
+        while self._fault is None and (opener := self._opener) is not None:
             content = self._buffer.content
             if len(content) < LENGTH_BYTES:
                 return
@@ -230,6 +247,8 @@ class RecordStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that it has ended; asyncio calls this."""
         self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
         if self._is_given:
             return
         self._sealer = self._opener = None

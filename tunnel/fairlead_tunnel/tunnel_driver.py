@@ -170,8 +170,7 @@ class TunnelDriver:
 
     def connect(self, channel: int, port: Port) -> bool:
         """Lead a channel to a port that is there; False when the channel has ended."""
-        stream = self._streams.get(channel)
-        if stream is None:
+        if (stream := self._streams.get(channel)) is None:
             return False
         stream.port = port
         early, stream.early = stream.early, []
@@ -219,8 +218,7 @@ class TunnelDriver:
 
     def port_finished(self, channel: int) -> None:
         """Note that nothing more will be read."""
-        stream = self._streams.get(channel)
-        if stream is None or stream.has_finished:
+        if (stream := self._streams.get(channel)) is None or stream.has_finished:
             return
         stream.has_finished = True
         if not stream.unsent:
@@ -313,12 +311,13 @@ class TunnelDriver:
         for handle in (self._soon, self._timer):
             if handle is not None:
                 handle.cancel()
-        carriers, self._carriers = self._carriers, {}
-        for carrier in carriers.values():
+        carriers = [*self._carriers.values()]
+        for carrier in carriers:
             carrier.close()
         unsent = self._tunnel.over.unsent if self._tunnel.over is not None else ()
-        for channel in [*self._streams]:
-            self._end(channel, OPEN_UNSENT if channel in unsent else reason, message)
+        for channel, stream in [*self._streams.items()]:
+            if not stream.is_done:  # else all that it was for has come, and is passed on
+                self._end(channel, OPEN_UNSENT if channel in unsent else reason, message)
         self._user.over(reason, message)
 
     def _end_if_done(self, stream: _Stream) -> None:

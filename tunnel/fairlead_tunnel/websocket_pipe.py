@@ -21,6 +21,7 @@ from wsproto.events import (
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
+from fairlead_tunnel.record_stream import LINGER_SECONDS
 from fairlead_tunnel.silence import unarrived
 
 SOCKET_PATH: Final = "/tunnel/v1/ws"
@@ -50,13 +51,15 @@ class WebSocketPipe(asyncio.Protocol):
         self._size = 0
         self._received = 0
         self._is_full = False
+        self._is_closing = False
+        self._linger: asyncio.TimerHandle | None = None
         self._fault: Exception | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def can_write(self) -> bool:
         """Say whether a message may be written now."""
-        return not self._is_full and self._transport is not None
+        return not self._is_full and not self._is_closing and self._transport is not None
 
     def lead_to(self, stream: MessageStream) -> None:
         """Give it everything that comes."""
@@ -68,13 +71,17 @@ class WebSocketPipe(asyncio.Protocol):
 
     def write(self, message: bytes) -> None:
         """Write a message."""
-        self._say(BytesMessage(data=message))
+        if not self._is_closing:
+            self._say(BytesMessage(data=message))
 
     def close(self) -> None:
-        """Say that no more follows, and close after what was written."""
-        if self._transport is not None:
+        """Say that no more follows, and close once the gateway has, or 2 s later: a connection that
+        is closed under what its peer still sends is reset, and what was written may be lost.
+        """
+        if self._transport is not None and not self._is_closing:
+            self._is_closing = True
             self._say(CloseConnection(code=1000))
-            self._transport.close()
+            self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Drop the connection."""
@@ -113,6 +120,8 @@ class WebSocketPipe(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that it has ended; asyncio calls this."""
         self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
         error = self._fault or exc
         if not self.ready.done():
             self.ready.set_exception(error or ConnectionError("the gateway ended the connection"))
@@ -140,6 +149,8 @@ class WebSocketPipe(asyncio.Protocol):
                 self._say(event.response())
             case CloseConnection():
                 self.close()
+                if self._transport is not None:
+                    self._transport.close()
             case RejectConnection(status_code=status):
                 raise SocketRefused(status, f"the upgrade was answered with HTTP {status}")
             case TextMessage():

@@ -1,6 +1,7 @@
 //! One TCP connection that carries records of a tunnel, once its keys are known.
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
@@ -35,6 +36,7 @@ pub struct Carrier {
     pub is_readable: bool,
     pub is_writable: bool,
     pub is_closing: bool,
+    is_finished: bool,
     /// How many bytes have come.
     pub received: u64,
     out: Vec<u8>,
@@ -62,6 +64,7 @@ impl Carrier {
             is_readable: true,
             is_writable: true,
             is_closing: false,
+            is_finished: false,
             received: 0,
             out: Vec::new(),
             sent: 0,
@@ -125,6 +128,15 @@ impl Carrier {
             self.sent = 0;
         }
         Ok(())
+    }
+
+    /// End this direction once everything has left. The peer ends the other one: a connection that
+    /// is closed under what its peer still sends is reset, and what was sent before may be lost.
+    pub fn finish(&mut self) {
+        if self.unsent() == 0 && !self.is_finished {
+            self.is_finished = true;
+            let _ = self.socket.shutdown(Shutdown::Write); // one that was reset is about to be read
+        }
     }
 
     /// Read once; the connection's end is an error.

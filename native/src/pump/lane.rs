@@ -25,7 +25,7 @@ use ports::Ending;
 
 /// A lane takes so many rounds before others on the thread have their turn.
 const MOST_ROUNDS: usize = 8;
-/// How long the last batch of a tunnel may take to leave.
+/// How long the last batch of a tunnel may take to leave, and to be answered by the end of a carrier.
 const LINGER: Duration = Duration::from_secs(2);
 /// The last batch is never longer.
 const SMALLEST: usize = 4096;
@@ -97,6 +97,9 @@ pub struct Lane {
     socks: SocksClients,
     most_channels: usize,
     ends_at: Option<Instant>,
+    /// Whether the tunnel is over, and its carriers have ended.
+    is_closed: bool,
+    /// Whether the connections that were done have been told everything, too.
     is_gone: bool,
 }
 
@@ -123,6 +126,7 @@ impl Lane {
             socks: SocksClients::default(),
             most_channels: limits.most_channels,
             ends_at: None,
+            is_closed: false,
             is_gone: false,
         }
     }
@@ -173,7 +177,7 @@ impl Lane {
         around: &mut Surroundings,
     ) {
         self.greeting.remove(&number);
-        if self.is_gone {
+        if self.is_closed {
             let ended = Happening::CarrierLost(number, "The tunnel is over.".into());
             return self.happenings.push(ended);
         }
@@ -341,7 +345,7 @@ impl Lane {
 
     /// Return when it wants its next turn, if nothing happens.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.is_gone {
+        if self.is_closed {
             return None;
         }
         let stalled = self.listeners.values().any(|each| each.is_stalled);
@@ -352,14 +356,6 @@ impl Lane {
         all.into_iter().flatten().min()
     }
 
-    /// Say whether the tunnel is over, and its last batch has left or had the time to; once.
-    pub fn is_done(&self, now: Instant) -> bool {
-        !self.is_gone
-            && self.ends_at.is_some_and(|at| {
-                at <= now || self.carriers.values().all(|each| each.unsent() == 0)
-            })
-    }
-
     /// Return the batch that ends the tunnel, empty when it has left.
     pub fn last_batch(&mut self, now: Instant) -> Vec<u8> {
         let mut batch = Vec::new();
@@ -367,14 +363,21 @@ impl Lane {
         batch
     }
 
-    /// Drop what is left and say so; what still comes is answered.
-    pub fn end_all(&mut self, around: &mut Surroundings) {
-        let numbers: Vec<u32> = self.carriers.keys().copied().collect();
-        for number in numbers {
-            self.drop_carrier(number, "The tunnel is over.", around);
+    /// Once the tunnel is over, drop carriers that the peer has had the time to end, and say so when
+    /// nothing is left here; what still comes is answered.
+    pub fn end_if_over(&mut self, now: Instant, around: &mut Surroundings) {
+        let is_due = |at: Instant| at <= now || self.carriers.is_empty();
+        if !self.is_closed && self.ends_at.is_some_and(is_due) {
+            let numbers: Vec<u32> = self.carriers.keys().copied().collect();
+            for number in numbers {
+                self.drop_carrier(number, "The tunnel is over.", around);
+            }
+            self.is_closed = true;
         }
-        self.is_gone = true;
-        self.happenings.push(Happening::Gone);
+        if self.is_closed && !self.is_gone && self.ports.is_empty() {
+            self.is_gone = true;
+            self.happenings.push(Happening::Gone);
+        }
     }
 }
 

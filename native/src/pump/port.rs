@@ -104,6 +104,11 @@ impl Port {
         !self.unwritten.is_empty() || matches!(self.plug, Plug::Connecting(..))
     }
 
+    /// Say whether both directions have ended, whatever is still to be written.
+    pub fn has_ended(&self) -> bool {
+        self.has_finished && self.peer_finished
+    }
+
     /// Say whether both directions have ended and all was written.
     pub fn is_done(&self) -> bool {
         self.has_finished && self.is_shut

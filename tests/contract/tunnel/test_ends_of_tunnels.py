@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fairlead_tunnel.driver_sides import OrderedCarrier
+from fairlead_tunnel.driver_sides import OPEN_UNSENT, OrderedCarrier
 from fairlead_tunnel.endpoints import Endpoint
-from fairlead_tunnel.outbox import SMALLEST_BATCH
+from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
+from fairlead_tunnel.tunnel import CHANNEL_WINDOW
 from tests.contract.tunnel.http_world import attach_socket, http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import SECONDS, echo, whole
-from tests.contract.tunnel.tunnel_world import World
+from tests.contract.tunnel.tunnel_world import ClientEnd, World, world
 from tests.eventually import eventually
 from tests.fakes.buffering_hop import buffering_hop
 
@@ -21,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 
 async def over_tcp(it: World, url: str) -> OrderedCarrier:
-    return (await it.attach()).stream
+    return (await it.attach(it.hops[0] if it.hops else None)).stream
 
 
 async def over_websocket(it: World, url: str) -> OrderedCarrier:
@@ -30,6 +33,10 @@ async def over_websocket(it: World, url: str) -> OrderedCarrier:
 
 async def gateway_over(it: World) -> str:
     return it.gateways[0].over_reason
+
+
+async def wants(it: World) -> list[str]:
+    return it.gateways[0].wants
 
 
 async def client_over(it: World) -> str:
@@ -89,3 +96,61 @@ async def test_a_batch_that_is_restated_says_what_came(any_world: MakeWorld) -> 
         driver = it.gateways[0].driver
         assert driver.answer_batch(100, SMALLEST_BATCH, restate=True)
         driver.detach(100)
+
+
+async def test_what_has_come_whole_is_passed_on_when_the_tunnel_ends(
+    any_world: MakeWorld,
+) -> None:
+    content = secrets.token_bytes(CHANNEL_WINDOW)
+
+    async def source(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.write(content)
+        writer.close()
+
+    async def left() -> int:
+        return it.gateways[0].left
+
+    async with asyncio.timeout(SECONDS), any_world() as it:
+        await it.attach()
+        port = await it.listen(f"127.0.0.1:{await it.serve(source)}")
+        plug = socket.socket()
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plug.connect(("127.0.0.1", port))
+        plug.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=plug, limit=4096)
+        writer.write_eof()
+        await eventually(lambda: wants(it), bool)
+        await eventually(left, lambda count: count == 0)  # all has come to the client
+        it.gateways[0].driver.close("drained", "The gateway stops.")
+        await it.ends("drained")
+        assert await reader.read() == content
+        writer.close()
+        await it.settled()
+        assert await it.reasons() == []
+
+
+async def test_what_was_under_way_when_the_gateway_ended_is_known_not_to_have_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asyncio.timeout(SECONDS), world() as it:
+        client = it.client
+        assert isinstance(client, ClientEnd)
+        stream = (await it.attach()).stream
+        send = stream.send
+
+        def sent(batch: Batch) -> None:
+            monkeypatch.setattr(stream, "send", send)
+            send(batch)  # which the gateway has not read when it ends
+            it.gateways[0].driver.close("drained", "The gateway stops.")
+            asyncio.get_running_loop().call_soon(send_more)
+
+        def send_more() -> None:
+            if not client.driver.is_over:  # uvloop reads how the gateway has ended before
+                client.driver.open("127.0.0.1:9")
+                client.driver._flush()
+
+        monkeypatch.setattr(stream, "send", sent)
+        client.driver.open("127.0.0.1:9")
+        await it.ends("drained")
+        assert {reason for _, reason in client.endings} == {OPEN_UNSENT}

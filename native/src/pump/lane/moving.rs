@@ -141,6 +141,9 @@ impl Lane {
                 }
             }
         }
+        if self.tunnel.over().is_some() && !self.tunnel.has_to_send(now) {
+            self.carriers.values_mut().for_each(Carrier::finish);
+        }
         for (number, error) in lost {
             self.tunnel.carrier_lost(number, false, true);
             self.drop_carrier(number, &error.to_string(), around);

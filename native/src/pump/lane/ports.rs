@@ -336,7 +336,9 @@ impl Lane {
     }
 
     pub(super) fn over(&mut self, reason: &str, message: &str, around: &mut Surroundings) {
-        let channels: Vec<u32> = self.ports.keys().copied().collect();
+        // What came whole is passed on: nothing else is left to do in its channel.
+        let cut = self.ports.iter().filter(|(_, port)| !port.has_ended());
+        let channels: Vec<u32> = cut.map(|(channel, _)| *channel).collect();
         for channel in channels {
             let is_unsent = self.tunnel.is_unheard(channel);
             let reason = if is_unsent { UNSENT } else { reason };
