@@ -22,6 +22,13 @@ class OrderedCarrier(Protocol):
         ...
 
     @property
+    def takes_last(self) -> bool:
+        """Say whether it takes the batch that ends the tunnel, also behind all that it has room
+        for.
+        """
+        ...
+
+    @property
     def most_bytes(self) -> int:
         """How long that batch may be, 4 to 256 KiB."""
         ...

@@ -58,9 +58,12 @@ class MessageStream:
     @property
     def can_send(self) -> bool:
         """Say whether a batch may be sent now."""
-        if self._sealer is None or self._pipe is None or self._is_retired:
-            return False
-        return self._pipe.can_write
+        return self._pipe is not None and self.takes_last and self._pipe.can_write
+
+    @property
+    def takes_last(self) -> bool:
+        """Say whether there is a connection to send the last batch over, full or not."""
+        return self._sealer is not None and not self._is_retired
 
     def greet(self, hello: bytes) -> None:
         """Send this side's message of the handshake."""

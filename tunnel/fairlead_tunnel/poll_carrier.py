@@ -40,6 +40,7 @@ class _Line:
     """What stands for all polls in the driver; they send, and this does not."""
 
     can_send = False
+    takes_last = False
     most_bytes = MAX_BATCH_BYTES
 
     def __init__(self) -> None:
@@ -82,6 +83,11 @@ class _Request:
     def can_send(self) -> bool:
         """Say whether a batch may be added."""
         return not self.is_posted and self.most_bytes >= SMALLEST_BATCH
+
+    @property
+    def takes_last(self) -> bool:
+        """Say whether the batch that ends the tunnel may be added."""
+        return self.can_send
 
     @property
     def most_bytes(self) -> int:

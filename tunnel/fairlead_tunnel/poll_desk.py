@@ -72,6 +72,11 @@ class HeldPoll:
         )
 
     @property
+    def takes_last(self) -> bool:
+        """Say whether the batch that ends the tunnel may be added."""
+        return self.can_send
+
+    @property
     def most_bytes(self) -> int:
         """How long that batch may be."""
         return min(self._room, MAX_BATCH_BYTES)
@@ -100,6 +105,7 @@ class PollLine:
     """All polls of one attached carrier, in the order in which they have to be answered."""
 
     can_send = False
+    takes_last = False
     most_bytes = MAX_BATCH_BYTES
 
     def __init__(
@@ -273,6 +279,7 @@ class _Hello:
     """What a handshake answers, until there are keys."""
 
     can_send = False
+    takes_last = False
     most_bytes = MAX_BATCH_BYTES
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
 from fairlead_tunnel.native_tunnel import NativeTunnel
-from fairlead_tunnel.outbox import Batch
+from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.socks5 import Credentials
 from fairlead_tunnel.tunnel import MOST_CHANNELS, Side, TunnelFull
@@ -218,6 +218,15 @@ class PumpedDriver:
             has_sent = True
         return has_sent
 
+    def _flush_last(self) -> None:
+        """Send what ends the tunnel, behind all that carriers have room for where all are full."""
+        self._flush()
+        for number, carrier in [*self._foreign.items()]:
+            if carrier.takes_last:
+                with contextlib.suppress(RuntimeError):  # the pump has failed
+                    if batch := self._tunnel.take_batch(number, SMALLEST_BATCH):
+                        carrier.send(Batch(0, [batch], len(batch)))
+
     # Channels
 
     def listen(self, listener: socket.socket, target: str, *, hold_seconds: float = 0.0) -> int:
@@ -295,7 +304,7 @@ class PumpedDriver:
             return
         self._is_over = True
         self._tunnel.close(reason, message)
-        self._flush()  # before whoever closes ends the carriers that are here
+        self._flush_last()  # before whoever closes ends the carriers that are here
 
     # What the pump tells
 
@@ -353,7 +362,7 @@ class PumpedDriver:
     def over(self, reason: str, message: str) -> None:
         """Pass on that the tunnel has ended."""
         self._is_over = self._is_told = True
-        self._flush()  # which tells the peer
+        self._flush_last()  # which tells the peer
         if self._soon is not None:
             self._soon.cancel()
         foreign, self._foreign = self._foreign, {}

@@ -94,7 +94,12 @@ class RecordStream(asyncio.BufferedProtocol):
     @property
     def can_send(self) -> bool:
         """Say whether a batch may be sent now."""
-        return self._sealer is not None and not self._is_full and not self._is_closing
+        return not self._is_full and self.takes_last
+
+    @property
+    def takes_last(self) -> bool:
+        """Say whether there is a connection to send the last batch over, full or not."""
+        return self._sealer is not None and not self._is_closing
 
     def look(self) -> tuple[int, int]:
         """Return how many bytes have come, and how many have not arrived as far as is known."""

@@ -11,6 +11,7 @@ from typing import Final
 from fairlead_tunnel.channel_port import Port
 from fairlead_tunnel.driver_sides import OPEN_UNSENT, TICKET_CARRIER, DriverUser, OrderedCarrier
 from fairlead_tunnel.frames import Content, Range
+from fairlead_tunnel.outbox import SMALLEST_BATCH
 from fairlead_tunnel.ranges import RangeSet, ranges_of
 from fairlead_tunnel.tunnel import Tunnel
 from fairlead_tunnel.tunnel_events import (
@@ -312,6 +313,10 @@ class TunnelDriver:
             if handle is not None:
                 handle.cancel()
         carriers = [*self._carriers.values()]
+        takers = [each for each in carriers if each.takes_last]  # though none may have room
+        if takers and (last := self._tunnel.take_batch(carrier=0, most=SMALLEST_BATCH, now=0.0)):
+            for carrier in takers:
+                carrier.send(last)
         for carrier in carriers:
             carrier.close()
         unsent = self._tunnel.over.unsent if self._tunnel.over is not None else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
@@ -154,3 +155,44 @@ async def test_what_was_under_way_when_the_gateway_ended_is_known_not_to_have_co
         client.driver.open("127.0.0.1:9")
         await it.ends("drained")
         assert {reason for _, reason in client.endings} == {OPEN_UNSENT}
+
+
+@pytest.mark.parametrize("attach", [over_tcp, over_websocket])
+async def test_who_leaves_while_its_carriers_are_full_has_told_so(
+    any_world: MakeWorld,
+    attach: Callable[[World, str], Awaitable[OrderedCarrier]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("record_stream", "websocket_pipe"):
+        monkeypatch.setattr(f"fairlead_tunnel.{module}.LINGER_SECONDS", SECONDS)
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+        writer.transport.abort()
+        swallowed.set()
+
+    async def looks_without_news() -> int:
+        seen.append(it.client.written)
+        return seen.count(seen[-1]) if seen[-1] else 0
+
+    seen: list[int] = []
+    swallowed = asyncio.Event()
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
+        if attach is over_tcp:
+            hop = await it.hop()
+        else:
+            hop = await it.hop(("127.0.0.1", int(url.rpartition(":")[2])))
+        stream = await attach(it, f"http://127.0.0.1:{hop.address[1]}")
+        port = await it.listen(f"127.0.0.1:{await it.serve(swallow)}")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        hop.to_gateway.clear()
+        writer.write(bytes(4 * CHANNEL_WINDOW))
+        await eventually(looks_without_news, lambda count: count == 50)
+        it.client.driver.close("normal", "The client has ended.")
+        stream.close()
+        hop.to_gateway.set()
+        assert await eventually(lambda: gateway_over(it), bool) == "normal"
+        await swallowed.wait()
+        writer.transport.abort()

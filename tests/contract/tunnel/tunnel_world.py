@@ -200,6 +200,9 @@ class Hop:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forward(reader, back, self.to_gateway, self.said))
             group.create_task(self._forward(there, writer, self.to_client, bytearray()))
+        if self.tells_ends:
+            writer.close()
+            back.close()
 
     async def _forward(
         self,
@@ -229,7 +232,8 @@ class Hop:
             group.create_task(hear())
             group.create_task(pass_on())
         if self.tells_ends:
-            writer.close()
+            with contextlib.suppress(OSError, RuntimeError):  # it has ended both directions
+                writer.write_eof()
 
     def cut(self) -> None:
         """Drop all connections, at both ends."""
@@ -270,9 +274,9 @@ class World:
         carrier.begin()
         return carrier
 
-    async def hop(self) -> Hop:
-        """Start a hop before the gateway."""
-        hop = Hop(self.address)
+    async def hop(self, address: tuple[str, int] | None = None) -> Hop:
+        """Start a hop before the gateway, or before another address of it."""
+        hop = Hop(address or self.address)
         server = await asyncio.start_server(hop.talk, "127.0.0.1", 0)
         self.servers.append(server)
         hop.address = server.sockets[0].getsockname()[:2]

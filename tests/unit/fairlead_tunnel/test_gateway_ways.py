@@ -70,6 +70,7 @@ class LostCarrier:
     """A carrier whose connection ended before the gateway's answer."""
 
     can_send = False
+    takes_last = False
     most_bytes = 0
 
     def __init__(self) -> None:

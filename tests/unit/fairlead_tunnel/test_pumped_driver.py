@@ -150,6 +150,7 @@ class Carrier:
     """A carrier that stays in Python, and can always send."""
 
     can_send = True
+    takes_last = False
     most_bytes = 4096
 
     def __init__(self) -> None:

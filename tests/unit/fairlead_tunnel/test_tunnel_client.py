@@ -29,6 +29,7 @@ class Carrier:
     """One that lasts until it is lost, and takes nothing."""
 
     can_send = False
+    takes_last = False
     most_bytes = 0
 
     def __init__(self, kind: Kind) -> None:

@@ -21,6 +21,7 @@ class Carrier:
     """Keeps what is sent."""
 
     can_send: bool = True
+    takes_last: bool = False
     most_bytes: int = MAX_BATCH_BYTES
     sent: list[bytes] = field(default_factory=list)
 
