@@ -234,14 +234,20 @@ class TunnelLine:
     def _leave(
         self, client: TunnelClient, session_id: str, keeping: asyncio.Future[TunnelEnd]
     ) -> None:
-        """Keep a tunnel until it is over, or has no channels and there is another one."""
+        """Keep a tunnel until it is over, or there is another one and it has no channels, or a
+        gateway that does not come back, as the mesh says.
+        """
 
-        async def idle() -> None:
-            while client is self._client or client.driver.channels:  # noqa: ASYNC110
+        async def needless() -> None:
+            while client is self._client or client.driver.channels:
+                if not client.is_attached and await why_closed(
+                    self._api, session_id, is_patient=False
+                ):
+                    return
                 await asyncio.sleep(_LOOK_SECONDS)
 
         async def keep() -> None:
-            if await _kept(keeping, idle()) is None:
+            if await _kept(keeping, needless()) is None:
                 await client.close("normal", "Another tunnel has taken its place.")
                 await keeping
             await self._close_session(session_id)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fairlead_sdk.errors import Unavailable
+from fairlead_sdk.session_records import SessionClosed
 from fairlead_tunnel.frames import Open, decode
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.tunnel_driver import TunnelDriver
@@ -206,6 +207,21 @@ async def test_a_gateway_that_stays_away_is_left_by_who_is_new() -> None:
 
 async def _closed(it: World) -> dict[str, object]:
     return {**it.mesh.closed}
+
+
+async def test_what_a_gateway_has_that_does_not_come_back_is_reset_when_the_mesh_knows() -> None:
+    async with asyncio.timeout(SECONDS), world(away_seconds=0.05) as it, another(it):
+        port = await listening(it)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        assert await reader.readexactly(1) == b"x"
+        await it.gateway.stop()
+        assert await echoed(port) == b"hello"
+        it.mesh.closed["ses_0"] = SessionClosed("gateway_lost", retryable=True)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        assert await echoed(port) == b"hello"
 
 
 async def test_nobody_leaves_a_gateway_for_which_nobody_waits() -> None:
