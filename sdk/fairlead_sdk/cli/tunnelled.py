@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 
 
 def tunnel_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the event loop that carries tunnels best here; None: asyncio's own does."""
+    """Return what makes the event loop that carries tunnels best here; None: asyncio's own does.
+
+    The process keeps the memory that their buffers leave, too.
+    """
     try:
         from fairlead_tunnel.event_loops import loop_factory
+        from fairlead_tunnel.freed_memory import keep_freed_memory
     except ImportError:  # it carries none: whoever needs one says what to install
         return None
+    keep_freed_memory()
     return loop_factory()
 
 
