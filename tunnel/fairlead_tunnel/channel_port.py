@@ -12,7 +12,7 @@ from fairlead_tunnel.frames import Content
 
 READ_BYTES: Final = 252 * 1024
 """At most so many are read at once: with all that may go beside them they fill one batch."""
-_FIRST_READ: Final = 64 * 1024
+_FIRST_READ: Final = 16 * 1024
 _GROWTH: Final = 4
 _HIGH: Final = 256 * 1024
 _LOW: Final = 64 * 1024

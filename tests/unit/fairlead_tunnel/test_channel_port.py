@@ -7,7 +7,8 @@ from fairlead_tunnel.frames import Content
 from fairlead_tunnel.records import MAX_BATCH_BYTES
 from fairlead_tunnel.tunnel import Side, Tunnel
 
-FIRST = 64 * 1024
+FIRST = 16 * 1024
+SECOND = 64 * 1024
 
 
 class Reads:
@@ -32,11 +33,16 @@ class Reads:
 
 
 def _read(port: ChannelPort, content: bytes) -> int:
-    """Have a port read as asyncio does; returns how much it would have taken."""
-    room = port.get_buffer(-1)
-    room[: len(content)] = content
-    port.buffer_updated(len(content))
-    return len(room)
+    """Have a port read as asyncio does, as often as it takes; returns how much the last read would
+    have taken.
+    """
+    while True:
+        room = port.get_buffer(-1)
+        part, content = content[: len(room)], content[len(room) :]
+        room[: len(part)] = part
+        port.buffer_updated(len(part))
+        if not content:
+            return len(room)
 
 
 def test_what_was_read_stays_as_it_was() -> None:
@@ -45,15 +51,17 @@ def test_what_was_read_stays_as_it_was() -> None:
     sent = [bytes([number]) * (1000 + 30_000 * number) for number in (1, 2, 0, 1)]
     for content in sent:
         _read(port, content)
-    assert [bytes(each) for each in user.contents] == sent
+    assert b"".join(user.contents) == b"".join(sent)
 
 
 def test_the_room_grows_with_full_reads_and_shrinks_again() -> None:
     port = ChannelPort(1, Reads())
     assert _read(port, bytes(FIRST)) == FIRST
+    assert _read(port, bytes(SECOND)) == SECOND
     assert _read(port, bytes(READ_BYTES)) == READ_BYTES
     assert _read(port, bytes(READ_BYTES // 2)) == READ_BYTES
     assert _read(port, bytes(10)) == READ_BYTES
+    assert _read(port, bytes(10)) == READ_BYTES // 4
     assert _read(port, bytes(10)) == FIRST
     assert _read(port, bytes(10)) == FIRST
 
