@@ -112,12 +112,13 @@ class Channel:
     @property
     def forgettable(self) -> bool:
         """Say whether neither side has anything left to say about it."""
-        sent = self._reset_acked or (self.reset is None and self.outbound.settled)
-        inbound = self.inbound
+        if not (self._reset_acked or (self.reset is None and self.outbound.settled)):
+            return False
         if self.peer_reset:
-            return sent
+            return True
+        inbound = self.inbound
         heard = inbound.complete and inbound.consumed == inbound.length
-        return sent and (heard or (self.reset is not None and inbound.length is not None))
+        return heard or (self.reset is not None and inbound.length is not None)
 
     @property
     def has_to_say(self) -> bool:
@@ -181,7 +182,7 @@ class Channel:
         if self.opens and not self.accepted:
             self.accepted = True  # what it sent says so too, and may overtake ACCEPTED
             events.append(ChannelAccepted(self.channel_id))
-        events.extend(ChannelReceived(self.channel_id, content) for content in contents)
+        events += [ChannelReceived(self.channel_id, content) for content in contents]
         if self.inbound.complete and not was_complete:
             events.append(ChannelFinished(self.channel_id))
         return events
@@ -189,6 +190,8 @@ class Channel:
     def take_control(self, pieces: list[Content], parts: list[Part]) -> int:
         """Append the frames that are due, but for SEGMENT; returns how many bytes they have."""
         due = self._due
+        if not due and self.open_acked:
+            return 0
         frames: list[Open | Accepted | Reset | Window | Fin] = []
         if not self.open_acked and self.has_to_say:
             due.add(Item.OPEN)  # so that no frame of it can arrive before its OPEN

@@ -33,9 +33,9 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 PROTOCOL: Final = "fairlead.tunnel.v1"
 BATCH_HEADER_BYTES: Final = 16
@@ -80,9 +80,8 @@ class Accepted:
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Bytes of a channel, from `offset` on; at least one."""
+class Segment(NamedTuple):
+    """Bytes of a channel, from `offset` on; at least one. A tuple, as there are so many."""
 
     channel: int
     offset: int
@@ -158,6 +157,10 @@ def segment_header(channel: int, offset: int, length: int) -> bytes:
 def encode(frame: Frame) -> bytes:
     """Return the bytes of one frame; struct.error when a number does not fit."""
     match frame:
+        case Ack(ranges):
+            return bytes((7, len(ranges))) + b"".join([_BATCHES.pack(*each) for each in ranges])
+        case Window(channel, limit):
+            return _COUNTED.pack(6, channel, limit)
         case Open(channel, target):
             named = target.encode()
             return _OPEN.pack(1, channel, len(named)) + named
@@ -169,10 +172,6 @@ def encode(frame: Frame) -> bytes:
             return _COUNTED.pack(4, channel, length)
         case Reset(channel, length, reason, message):
             return _COUNTED.pack(5, channel, length) + encode_sentence(reason, message)
-        case Window(channel, limit):
-            return _COUNTED.pack(6, channel, limit)
-        case Ack(ranges):
-            return bytes((7, len(ranges))) + b"".join(_BATCHES.pack(*each) for each in ranges)
         case Alive(ranges):
             return bytes((8, len(ranges))) + b"".join(_CARRIERS.pack(*each) for each in ranges)
         case Close(reason, message):
@@ -188,7 +187,7 @@ def decode(batch: Content) -> tuple[int, int, list[Frame]]:
     """
     try:
         batch_id, lowest = _BATCH.unpack_from(batch)
-        frames = list(_frames(memoryview(batch)))
+        frames = _frames(memoryview(batch))
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise FrameInvalid("the batch is cut short or not text where it should be") from error
     if not 1 <= lowest <= batch_id:
@@ -196,45 +195,47 @@ def decode(batch: Content) -> tuple[int, int, list[Frame]]:
     return batch_id, lowest, frames
 
 
-def _frames(batch: memoryview) -> Iterator[Frame]:
-    place = BATCH_HEADER_BYTES
-    while place < len(batch):
+def _frames(batch: memoryview) -> list[Frame]:
+    found: list[Frame] = []
+    place, end = BATCH_HEADER_BYTES, len(batch)
+    while place < end:
         kind = batch[place]
         if kind == 3:
             _, channel, offset, length = _SEGMENT.unpack_from(batch, place)
             place += SEGMENT_HEADER_BYTES
-            _require(0 < length <= len(batch) - place and offset + length <= MAX_OFFSET)
-            yield Segment(_channel(channel), offset, batch[place : place + length])
+            _require(0 < length <= end - place and offset + length <= MAX_OFFSET)
+            found.append(Segment(_channel(channel), offset, batch[place : place + length]))
             place += length
         elif kind in (4, 5, 6):
             _, channel, count = _COUNTED.unpack_from(batch, place)
             place += _COUNTED.size
             _require(count <= MAX_OFFSET)
             if kind == 4:
-                yield Fin(_channel(channel), count)
+                found.append(Fin(_channel(channel), count))
             elif kind == 6:
-                yield Window(channel, count)
+                found.append(Window(channel, count))
             else:
                 reason, message, place = decode_sentence(batch, place)
-                yield Reset(_channel(channel), count, reason, message)
+                found.append(Reset(_channel(channel), count, reason, message))
         elif kind in (7, 8):
             ranges, place = _read_ranges(batch, place + 1, _BATCHES if kind == 7 else _CARRIERS)
-            yield Ack(ranges) if kind == 7 else Alive(ranges)
+            found.append(Ack(ranges) if kind == 7 else Alive(ranges))
         elif kind == 1:
             _, channel, length = _OPEN.unpack_from(batch, place)
             place += _OPEN.size
-            yield Open(_channel(channel), str(_bytes(batch, place, length), "utf-8"))
+            found.append(Open(_channel(channel), str(_bytes(batch, place, length), "utf-8")))
             place += length
         elif kind == 2:
-            yield Accepted(_channel(_CHANNEL.unpack_from(batch, place)[1]))
+            found.append(Accepted(_channel(_CHANNEL.unpack_from(batch, place)[1])))
             place += _CHANNEL.size
         elif kind == 9:
             reason, message, place = decode_sentence(batch, place + 1)
-            yield Close(reason, message)
+            found.append(Close(reason, message))
         else:
             _require(kind == 10)
             place += 1
-            yield Ping()
+            found.append(Ping())
+    return found
 
 
 def _require(holds: bool) -> None:
@@ -284,7 +285,7 @@ def _read_ranges(
     count = batch[place]
     _require(count <= MAX_RANGES)
     content = _bytes(batch, place + 1, count * shape.size)
-    ranges = tuple((first, last) for first, last in shape.iter_unpack(content))
+    ranges: tuple[Range, ...] = tuple(shape.iter_unpack(content))
     above = 0
     for first, last in ranges:
         _require(above < first <= last)

@@ -133,8 +133,9 @@ class Outbox:
 
     def acked(self, ranges: Sequence[Range]) -> list[Part] | None:
         """Return what has arrived with these batches; None when one was never sent."""
-        if self._told and any(first <= self._told[0] <= last for first, last in ranges):
-            self._told = None
+        for first, last in ranges:
+            if self._told and first <= self._told[0] <= last:
+                self._told = None
         return self._departures.acked(ranges)
 
     def lose(self, carriers: RangeSet, *, heard: bool = False, reached: bool = True) -> None:

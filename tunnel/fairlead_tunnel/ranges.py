@@ -49,7 +49,10 @@ class RangeSet:
 
     def discard(self, start: int, end: int) -> None:
         """Take `[start, end)` out, as far as it is in."""
-        if start >= end:
+        if start >= end or not self._starts:
+            return
+        if start <= self._starts[0] and end < self._ends[0]:
+            self._starts[0] = max(end, self._starts[0])  # the front falls off without a search
             return
         low = bisect_right(self._ends, start)
         high = bisect_left(self._starts, end)

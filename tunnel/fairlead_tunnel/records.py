@@ -38,8 +38,10 @@ KEY_BYTES: Final = 32
 LAST_RECORD: Final = 2**48 - 1
 REPLAY_WINDOW: Final = 1024
 
+_NONCE_BYTES = 12
 _EPOCH_BITS = 16
 _REKEY_NONCE = 2**64 - 1
+_SEEN = (1 << REPLAY_WINDOW) - 1
 
 
 class Suite(IntEnum):
@@ -69,8 +71,9 @@ def _cipher(suite: Suite, key: bytes) -> _Aead:
 
 def nonce_of(suite: Suite, number: int) -> bytes:
     """Return the 12 bytes of nonce of a record."""
-    order: Final = "big" if suite is Suite.AES_256_GCM else "little"
-    return bytes(4) + number.to_bytes(8, order)
+    if suite is Suite.AES_256_GCM:
+        return number.to_bytes(_NONCE_BYTES, "big")
+    return (number << 32).to_bytes(_NONCE_BYTES, "little")
 
 
 def rekey(suite: Suite, key: bytes) -> bytes:
@@ -158,7 +161,8 @@ class Opener:
     def open(self, number: int, sealed: Content) -> bytes:
         """Return the batch; RecordInvalid leaves everything as it was."""
         age = self._highest - number
-        if not 0 <= number <= LAST_RECORD or age >= REPLAY_WINDOW or (age >= 0 and self._was(age)):
+        is_late = age >= 0 and (age >= REPLAY_WINDOW or self._was(age))
+        if is_late or not 0 <= number <= LAST_RECORD:
             raise RecordInvalid("a record came twice, or too late")
         epoch = number >> _EPOCH_BITS
         cipher = self._keys.at(epoch)
@@ -178,7 +182,7 @@ class Opener:
     def _note(self, number: int) -> None:
         ahead = number - self._highest
         if ahead > 0:
-            self._seen = (self._seen << min(ahead, REPLAY_WINDOW)) & (1 << REPLAY_WINDOW) - 1
+            self._seen = (self._seen << min(ahead, REPLAY_WINDOW)) & _SEEN
             self._highest = number
             ahead = 0
         self._seen |= 1 << -ahead

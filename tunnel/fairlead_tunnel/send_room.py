@@ -19,18 +19,22 @@ class SendRoom:
         """Return how many bytes may be written now."""
         if channel.ended or channel.outbound.finished:
             return 0
-        room = min(self._window - channel.outbound.buffered, self._shared - self._kept)
-        return max(room, 0)
+        return self._left(channel)
 
     def write(self, channel: Channel, content: Content) -> int:
-        """Keep as many bytes as there is room for; a channel that has more to write waits."""
-        room = self.of(channel)
+        """Keep as many bytes of a channel that goes on as there is room for; one that has more to
+        write waits.
+        """
+        room = self._left(channel)
         if room < len(content):
             self._waiting.add(channel)
             content = content[:room]
         channel.outbound.write(content)
         self._kept += len(content)
         return len(content)
+
+    def _left(self, channel: Channel) -> int:
+        return max(min(self._window - channel.outbound.buffered, self._shared - self._kept), 0)
 
     def free(self, count: int) -> None:
         """Note that `count` bytes are kept no longer."""

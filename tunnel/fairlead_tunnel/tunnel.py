@@ -294,7 +294,7 @@ class Tunnel:
             case Window(0, limit):
                 self._arrivals.owe(now)
                 self._widen(limit)
-            case Open() | Accepted() | Segment() | Fin() | Reset() | Window():
+            case Segment() | Open() | Accepted() | Fin() | Reset() | Window():
                 self._arrivals.owe(now)
                 if frame.channel not in self._forgotten:
                     channel = self._channels.get(frame.channel) or self._opened(frame, events)
@@ -346,7 +346,7 @@ class Tunnel:
             self._room.free(before - channel.outbound.buffered)
             self._settle(channel)
         if parts:
-            events.extend(ChannelDrained(each.channel_id) for each in self._room.take_drained())
+            events += [ChannelDrained(each.channel_id) for each in self._room.take_drained()]
             if len(ranges) == MAX_RANGES:
                 self.ping()  # more may have arrived: a higher `lowest` makes room to tell it
 

@@ -359,7 +359,7 @@ class TunnelDriver:
         self._set_timer()
 
     def _send_one(self) -> bool:
-        """Send a batch over each carrier that can; say whether any was."""
+        """Send a batch over each carrier that can; say whether there may be more to send."""
         has_sent = False
         for number, carrier in [*self._carriers.items()]:
             if not carrier.can_send:
@@ -371,18 +371,19 @@ class TunnelDriver:
                 break
             carrier.send(batch)
             has_sent = True
-        if has_sent:
-            self._sent_at = self._clock()
-        return has_sent
+        if not has_sent:
+            return False
+        self._sent_at = self._clock()
+        return self._tunnel.has_news(self._timed_at)
 
     def _set_timer(self) -> None:
         """Look again when something is due; a look that comes too early sets the next one."""
         due = self._tunnel.deadline()
-        if due is None or not any(each.can_send for each in self._carriers.values()):
+        if due is None or (self._timer is not None and self._timer_due <= due):
+            return
+        if not any(each.can_send for each in self._carriers.values()):
             return
         if self._timer is not None:
-            if self._timer_due <= due:
-                return
             self._timer.cancel()
         self._timer_due, now = due, self._loop.time()
         delay = max(due - now, _LEAST_DELAY)

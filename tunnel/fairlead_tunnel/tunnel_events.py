@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from fairlead_tunnel.frames import Content, Range
 
@@ -24,8 +24,7 @@ class ChannelAccepted:
     channel: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelReceived:
+class ChannelReceived(NamedTuple):
     """The next bytes of a channel; say `consumed` when they have left."""
 
     channel: int
