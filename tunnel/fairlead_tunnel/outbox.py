@@ -24,8 +24,8 @@ from fairlead_tunnel.ranges import RangeSet
 from fairlead_tunnel.shared_window import SharedWindow
 
 SMALLEST_BATCH: Final = 4096
-_SHARE: Final = 64 * 1024
-"""So many bytes of a channel go into a batch when others wait too."""
+_SHARE: Final = 127 * 1024
+"""So many bytes of a channel go into a batch when others wait too: two of them fill the largest."""
 _ROOM_FOR_NEWS: Final = 4 + 64 * (16 + 8)
 """ACK and ALIVE fit into this."""
 

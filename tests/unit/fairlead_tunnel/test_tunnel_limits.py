@@ -19,6 +19,7 @@ from fairlead_tunnel.frames import (
     batch_header,
     encode,
 )
+from fairlead_tunnel.records import MAX_BATCH_BYTES
 from fairlead_tunnel.tunnel import (
     CHANNEL_WINDOW,
     TUNNEL_WINDOW,
@@ -48,6 +49,22 @@ def test_a_slow_reader_stops_its_own_channel_only() -> None:
     pair.gateway.tunnel.consumed(slow, CHANNEL_WINDOW // 4)
     pair.settle()
     assert pair.gateway.received[slow][-4:] == b"more"
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_channels_that_have_much_to_send_get_the_same(count: int) -> None:
+    tunnel = Pair().client.tunnel
+    channels = [tunnel.open("bulk:1") for _ in range(count)]
+    for channel in channels:
+        tunnel.write(channel, bytes(CHANNEL_WINDOW))
+    sent = dict.fromkeys(channels, 0)
+    for _ in range(4 * count):
+        batch = tunnel.take_batch(carrier=1, most=MAX_BATCH_BYTES, now=0.0)
+        assert batch is not None
+        for frame in frames_of(b"".join(batch.pieces)):
+            if isinstance(frame, Segment):
+                sent[frame.channel] += len(frame.content)
+        assert max(sent.values()) - min(sent.values()) < MAX_BATCH_BYTES
 
 
 def test_no_more_than_8_mib_of_a_channel_are_kept_even_before_its_open_has_left() -> None:
