@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fairlead_native._core import PumpCore
@@ -25,15 +26,19 @@ class TunnelUser(Protocol):
         """Note that the target of a channel of `open` is connected; client only."""
         ...
 
-    def dial_failed(self, channel: int, error: int) -> None:
-        """Dial another address or `refuse`; `error` is an errno."""
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
+        """Note a dial that failed or took 50 ms; `error` is an errno, or 0: it is connected.
+
+        After an error, `dial` again or `refuse`.
+        """
         ...
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Note that a channel has ended.
 
         The reason is empty when both directions finished, which is not told of channels that came
-        from a listener; of a connection to a listener that found no channel left it is told of 0.
+        from a listener or were dialled; of a connection to a listener that found no channel left it
+        is told of 0.
         """
         ...
 
@@ -262,9 +267,21 @@ class PumpedTunnel:
         """
         self._core.connect(self.number, channel, connection.detach(), early, reply)
 
-    def dial(self, channel: int, host: str, port: int) -> None:
-        """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""
-        self._core.dial(self.number, channel, host, port)
+    def dial(
+        self,
+        channel: int,
+        addresses: Sequence[str],
+        port: int,
+        *,
+        seconds: float,
+        spent: float = 0.0,
+    ) -> None:
+        """Lead a channel to the first of some IP addresses that answers, each in its share of
+        `seconds`, of which some were `spent`; `dialled` says when that fails.
+
+        Nothing happens where the channel has ended, or has a connection.
+        """
+        self._core.dial(self.number, channel, addresses, port, seconds, spent)
 
     def refuse(self, channel: int, reason: str, message: str) -> None:
         """Give a channel up, and drop its connection."""
@@ -297,10 +314,12 @@ class _Teller:
         if user := self.users.get(tunnel):
             user.accepted(channel)
 
-    def dial_failed(self, tunnel: int, channel: int, error: int, /) -> None:
-        """Pass on that an address was not reached."""
+    def dialled(
+        self, tunnel: int, channel: int, target: str, error: int, seconds: float, /
+    ) -> None:
+        """Pass on how a dial went."""
         if user := self.users.get(tunnel):
-            user.dial_failed(channel, error)
+            user.dialled(channel, target, error, seconds)
 
     def ended(self, tunnel: int, channel: int, reason: str, message: str, /) -> None:
         """Pass on the end of a channel."""

@@ -4,6 +4,8 @@
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
 
 mod channels;
+#[cfg(feature = "python")]
+mod checks;
 mod connection;
 mod description;
 mod engine;

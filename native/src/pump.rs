@@ -3,6 +3,7 @@
 
 mod buffers;
 mod carrier;
+mod dials;
 mod lane;
 mod listener;
 mod port;
@@ -26,6 +27,7 @@ use socket2::Socket;
 use crate::events::Events;
 use buffers::Buffers;
 pub use carrier::Keys;
+pub use dials::{Patience, address_of};
 pub use lane::{Counts, Happening, Lane};
 pub use listener::Leads;
 

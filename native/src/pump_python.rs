@@ -1,22 +1,22 @@
 //! The face of the pump to Python: steps go to its thread, and what happens is told when asked for.
 
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use fairlead_tunnel::frames::{MAX_TARGET_BYTES, is_reason};
 use fairlead_tunnel::records::Suite;
 use fairlead_tunnel::{Limits, Side};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 use socket2::Socket;
 
+use crate::checks::{self, check_most, check_reason, check_target, seconds};
 use crate::pump::{Counts, Keys, Lane, Leads, PumpThread, Surroundings};
 use crate::socks_python::checked;
 use crate::telling::tell;
@@ -200,13 +200,19 @@ impl PumpCore {
         });
     }
 
-    fn dial(&self, tunnel: u32, channel: u32, host: &str, port: u16) -> PyResult<()> {
-        let host: IpAddr = host
-            .parse()
-            .map_err(|_| PyValueError::new_err("an address is IPv4 or IPv6"))?;
-        let address = SocketAddr::new(host, port);
+    fn dial(
+        &self,
+        tunnel: u32,
+        channel: u32,
+        addresses: Vec<PyBackedStr>,
+        port: u16,
+        patience: f64,
+        spent: f64,
+    ) -> PyResult<()> {
+        let addresses = checks::addresses(&addresses, port)?;
+        let patience = checks::patience(patience, spent)?;
         self.tell(tunnel, move |lane, around| {
-            lane.dial(channel, address, around);
+            lane.dial(channel, addresses, patience, around);
         });
         Ok(())
     }
@@ -338,32 +344,4 @@ fn failed() -> PyErr {
 fn taken(descriptor: i32) -> Socket {
     // SAFETY: the caller has detached it from its socket object, so that nobody else closes it.
     Socket::from(unsafe { OwnedFd::from_raw_fd(descriptor) })
-}
-
-fn check_most(most: usize) -> PyResult<()> {
-    if most >= 4096 {
-        return Ok(());
-    }
-    Err(PyValueError::new_err("a batch has 4096 bytes or more"))
-}
-
-fn seconds(hold: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(hold)
-        .map_err(|_| PyValueError::new_err("a time is a number of seconds"))
-}
-
-fn check_target(target: &str) -> PyResult<()> {
-    if (1..=MAX_TARGET_BYTES).contains(&target.len()) {
-        return Ok(());
-    }
-    Err(PyValueError::new_err("a target has 1 to 255 bytes"))
-}
-
-fn check_reason(reason: &str) -> PyResult<()> {
-    if is_reason(reason) {
-        return Ok(());
-    }
-    Err(PyRuntimeError::new_err(
-        "a reason is lower snake case, 1 to 64 characters",
-    ))
 }

@@ -22,8 +22,9 @@ pub fn tell(
         Happening::Accepted(channel) => {
             sink.call_method1(intern!(py, "accepted"), (tunnel, channel))
         }
-        Happening::DialFailed(channel, error) => {
-            sink.call_method1(intern!(py, "dial_failed"), (tunnel, channel, error))
+        Happening::Dialled(channel, target, error, seconds) => {
+            let arguments = (tunnel, channel, target, error, seconds);
+            sink.call_method1(intern!(py, "dialled"), arguments)
         }
         Happening::Ended(channel, reason, message) => {
             sink.call_method1(intern!(py, "ended"), (tunnel, channel, reason, message))

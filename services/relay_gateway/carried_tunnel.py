@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -17,7 +16,7 @@ from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import ChannelUnknown, CloseReason, GatewayDraining
 from relay_gateway.tunnel_session import TunnelSession
 
-Opening: TypeAlias = asyncio.Future[None] | asyncio.Future[socket.socket]
+Opening: TypeAlias = asyncio.Future[None]
 """The way to what a channel leads to; what it raises is why there is none."""
 
 GOODBYE_SECONDS: Final = 1.0
@@ -39,7 +38,8 @@ class CarriedTunnel:
     """Opens what the client wants, each channel by itself, so that none waits for another.
 
     `driver` has the carriers, and is told of targets by who extends this for it: `_to_host` and
-    `_to_sandbox` begin to connect one, and take it out of `_opening` when a channel leads there.
+    `_to_sandbox` begin to connect one, and take it out of `_opening` when a channel leads there;
+    they return None where that is all that is to be done.
     """
 
     driver: ChannelDriver
@@ -98,6 +98,8 @@ class CarriedTunnel:
         except FairleadError as error:
             self.driver.refuse(channel, error.reason, error.message)
             return
+        if opening is None:
+            return
         self._opening[channel] = opening
         self._tasks.add(opening)
         opening.add_done_callback(partial(self._settle, channel))
@@ -117,7 +119,7 @@ class CarriedTunnel:
         is_fault = reason == "protocol_error"
         self._session.over(CloseReason.CONNECTION_FAILED if is_fault else CloseReason.PEER_CLOSED)
 
-    def _to_host(self, channel: int, target: Target) -> Opening:
+    def _to_host(self, channel: int, target: Target) -> Opening | None:
         raise NotImplementedError
 
     def _to_sandbox(self, channel: int, target: Target) -> Opening:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from chassis.allow_list import Host, parse_host
@@ -14,7 +15,6 @@ from fairlead_tunnel.framed_port import keep_alive
 from fairlead_tunnel.silence import notice_silence
 from relay_gateway.ports import Stream
 from relay_gateway.session import ChannelUnknown, WantedSession
-from relay_gateway.socket_dial import connected, connecting
 from relay_gateway.target_rules import (
     DialRefused,
     DialTimeout,
@@ -26,6 +26,7 @@ from relay_gateway.target_rules import (
 DIAL_SECONDS = 10.0
 """For the name and the connection together."""
 _MOST_ADDRESSES = 4
+_MOST_LISTED = 1024
 
 Connected = TypeVar("Connected")
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -40,7 +41,10 @@ class Dialler:
     ) -> None:
         self._rules = rules
         self._resolve = resolve
-        self._dial_seconds = dial_seconds
+        self.dial_seconds = dial_seconds
+        """How long the name and the connection together may take."""
+        # The list stays as it is, and a tunnel may ask for one address thousands of times a second.
+        self._listed = lru_cache(maxsize=_MOST_LISTED)(self._find_listed)
 
     async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
         """Connect to a host.
@@ -68,36 +72,52 @@ class Dialler:
         transport = await self._dialled(host, port, made)
         notice_silence(transport.get_extra_info("socket"))
 
-    def connect_socket(
-        self, session: WantedSession, host: str, port: int
-    ) -> asyncio.Future[socket.socket]:
-        """Connect a socket to a host, an address without a task; raises what `dial` does.
-
-        Cancelling gives it up.
+    def judge(self, session: WantedSession, host: str, port: int) -> str | None:
+        """Return the address that a host is, once it may be dialled; None: it is a name, which may
+        be resolved. Raises ChannelUnknown and TargetDenied.
         """
+        if listed := self._listed(host, port):
+            return listed
         wanted = self._allowed(host, port)
         if isinstance(wanted, str):
-            return asyncio.ensure_future(self._dialled(host, port, connected))
+            return None
         (address,) = self._rules.judged(wanted, (str(wanted),), port)
+        return str(address)
+
+    async def resolve(self, session: WantedSession, host: str, port: int) -> Sequence[str]:
+        """Return those addresses of a host that may be dialled, in their order, at most four.
+
+        Raises ChannelUnknown, TargetDenied, HostUnknown and DialTimeout.
+        """
+        wanted = self._allowed(host, port)
         try:
-            return connecting(
-                str(address),
-                port,
-                seconds=self._dial_seconds,
-                fault=lambda error: _failure(error, host, port),
-            )
-        except OSError as error:
+            async with asyncio.timeout(self.dial_seconds):
+                return [str(each) for each in await self._judged(wanted, port)]
+        except TimeoutError as error:
             raise _failure(error, host, port) from None
+
+    def dialled(
+        self, session: WantedSession, host: str, port: int, error: int, seconds: float
+    ) -> FairleadError | None:
+        """Return what an errno says of a connection to a host; None for 0."""
+        return _failure(OSError(error, os.strerror(error)), host, port) if error else None
+
+    def _find_listed(self, host: str, port: int) -> str:
+        """Return the address that a host is if the operator has listed it, and else nothing."""
+        try:
+            wanted = parse_host(host)
+        except ValueError:
+            return ""
+        is_listed = not isinstance(wanted, str) and self._rules.lists(wanted, port)
+        return str(wanted) if is_listed else ""
 
     async def _dialled(
         self, host: str, port: int, connect: Callable[[str, int], Awaitable[Connected]]
     ) -> Connected:
         wanted = self._allowed(host, port)
         try:
-            async with asyncio.timeout(self._dial_seconds):
-                found = await self._addresses(wanted, port)
-                judged = self._rules.judged(wanted, found, port)[:_MOST_ADDRESSES]
-                return await self._connect(judged, port, connect)
+            async with asyncio.timeout(self.dial_seconds):
+                return await self._connect(await self._judged(wanted, port), port, connect)
         except OSError as error:
             raise _failure(error, host, port) from None
 
@@ -109,6 +129,10 @@ class Dialler:
             raise ChannelUnknown from None
         self._rules.check(wanted, port)
         return wanted
+
+    async def _judged(self, wanted: Host, port: int) -> Sequence[Address]:
+        found = await self._addresses(wanted, port)
+        return self._rules.judged(wanted, found, port)[:_MOST_ADDRESSES]
 
     async def _addresses(self, host: Host, port: int) -> Sequence[str]:
         if not isinstance(host, str):
@@ -133,7 +157,7 @@ class Dialler:
         fault = OSError()
         for each in addresses:
             try:
-                async with asyncio.timeout(self._dial_seconds / len(addresses)):
+                async with asyncio.timeout(self.dial_seconds / len(addresses)):
                     # An address is not resolved again; asyncio sets TCP_NODELAY.
                     return await connect(str(each), port)
             except OSError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
+from chassis.errors import FairleadError
 from relay_gateway.happening import Happening
 from relay_gateway.message import Hello, Order, Report
 from relay_gateway.session import WantedSession
@@ -121,12 +121,31 @@ class Connecting(Protocol):
         """Connect what `make` returns to a port of a host; see `Dialling.dial`."""
         ...
 
-    def connect_socket(
-        self, session: WantedSession, host: str, port: int
-    ) -> asyncio.Future[socket.socket]:
-        """Connect a socket to a port of a host, which cancelling gives up; see `Dialling.dial`.
 
-        What is refused without a look at the network is raised at once.
+class Judging(Protocol):
+    """Says what the channels of tunnels may lead to, where another connects it."""
+
+    @property
+    def dial_seconds(self) -> float:
+        """How long the name and the connection together may take."""
+        ...
+
+    def judge(self, session: WantedSession, host: str, port: int) -> str | None:
+        """Return the address that a host is, or None for a name that may be resolved.
+
+        The FairleadError says why it may not be dialled.
+        """
+        ...
+
+    async def resolve(self, session: WantedSession, host: str, port: int) -> Sequence[str]:
+        """Return those addresses of a host that may be dialled, in their order; see `judge`."""
+        ...
+
+    def dialled(
+        self, session: WantedSession, host: str, port: int, error: int, seconds: float
+    ) -> FairleadError | None:
+        """Note a connection that failed or was slow; return what stands in the way, for an errno
+        that is not 0.
         """
         ...
 

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from socket import socket
 
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.pumped_driver import NativePump, PumpedDriver
-from fairlead_tunnel.targets import Target
+from fairlead_tunnel.targets import Target, target_of
 from fairlead_tunnel.tunnel import Side
 from relay_gateway.carried_tunnel import CarriedTunnel, Opening
-from relay_gateway.ports import ChannelOpening, Connecting
+from relay_gateway.ports import ChannelOpening, Judging
 from relay_gateway.pumped_port import PumpedPort, open_pumped_port
 from relay_gateway.tunnel_session import TunnelSession
 from relay_gateway.worker_port import WorkerPort
 
 
 class PumpedTunnel(CarriedTunnel):
-    """Gives the pump a socket for each channel: of a host, or of a pair whose other end passes
-    messages of a worker on, in a task.
+    """Tells the pump which addresses a channel leads to; or gives it a socket of a pair whose other
+    end passes messages of a worker on, in a task.
     """
 
     def __init__(
@@ -28,16 +27,15 @@ class PumpedTunnel(CarriedTunnel):
         *,
         session: TunnelSession,
         opener: ChannelOpening,
-        connector: Connecting,
+        judge: Judging,
         pump: NativePump,
         channel_limit: int,
         is_draining: Callable[[], bool],
         forget: Callable[[], None],
     ) -> None:
         super().__init__(session=session, opener=opener, is_draining=is_draining, forget=forget)
-        self._connector = connector
+        self._judge = judge
         self._ports: dict[int, PumpedPort] = {}
-        self._count = 0
         self._late: set[int] = set()
         self._is_over = asyncio.Event()
         self.driver: PumpedDriver = PumpedDriver(
@@ -47,21 +45,20 @@ class PumpedTunnel(CarriedTunnel):
     @property
     def channels(self) -> int:
         """How many channels are open or being opened, or have bytes that somebody has not got."""
-        return max(self._count, self.driver.channels) + len(self._late)
+        here = len(self._opening) + len(self._ports)
+        return max(here, self.driver.channels) + len(self._late)
 
     async def close(self) -> None:
         """End it with its channels, after telling the client; again changes nothing."""
         await super().close()
         await self._is_over.wait()
 
-    def wanted(self, channel: int, target: str) -> None:
-        """Connect what a channel leads to, or refuse it at once."""
-        self._count += 1
-        super().wanted(channel, target)
-
-    def dial_failed(self, channel: int, error: int) -> None:
-        """Nothing is dialled there, since nobody would be told when that is done."""
-        raise AssertionError
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
+        """Refuse a channel whose target was not reached; note one that took long."""
+        found = target_of(target) or Target()
+        failure = self._judge.dialled(self._session.wanted, found.host, found.port, error, seconds)
+        if failure is not None:
+            self.driver.refuse(channel, failure.reason, failure.message)
 
     def given_back(
         self, channel: int, connection: socket, early: bytes, reason: str, message: str
@@ -71,7 +68,6 @@ class PumpedTunnel(CarriedTunnel):
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Give up what is still being opened, and the worker's end of what did not finish."""
-        self._count -= 1
         super().ended(channel, reason, message)
         if port := self._ports.pop(channel, None):
             if not port.is_done:
@@ -83,16 +79,21 @@ class PumpedTunnel(CarriedTunnel):
         self._is_over.set()
         super().over(reason, message)
 
-    def _to_host(self, channel: int, target: Target) -> Opening:
-        connecting = self._connector.connect_socket(self._session.wanted, target.host, target.port)
-        connecting.add_done_callback(partial(self._lead, channel))
-        return connecting
+    def _to_host(self, channel: int, target: Target) -> Opening | None:
+        address = self._judge.judge(self._session.wanted, target.host, target.port)
+        if address is None:
+            return asyncio.create_task(self._to_name(channel, target))
+        self.driver.dial(channel, (address,), target.port, seconds=self._judge.dial_seconds)
+        return None
 
-    def _lead(self, channel: int, connecting: asyncio.Future[socket]) -> None:
-        """Have the pump take a connection; it closes one of a channel that has ended."""
-        if not connecting.cancelled() and connecting.exception() is None:
-            self._opening.pop(channel, None)
-            self.driver.connect(channel, connecting.result())
+    async def _to_name(self, channel: int, target: Target) -> None:
+        """Resolve a name, and have the addresses dialled that were judged."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        addresses = await self._judge.resolve(self._session.wanted, target.host, target.port)
+        del self._opening[channel]
+        seconds, spent = self._judge.dial_seconds, loop.time() - began
+        self.driver.dial(channel, addresses, target.port, seconds=seconds, spent=spent)
 
     def _to_sandbox(self, channel: int, target: Target) -> Opening:
         return asyncio.create_task(self._connect_sandbox(channel, target))

@@ -89,6 +89,10 @@ class TargetRules:
         if not self._allowed.allows(asked, port):
             raise TargetDenied(str(host), port)
 
+    def lists(self, address: Address, port: int) -> bool:
+        """Say whether the list opens this very address, whatever it means at the time."""
+        return self._allowed.opens(meant(address), port)
+
     def judged(self, host: Host, addresses: Iterable[str], port: int) -> list[Address]:
         """Return those of a host's addresses that may be dialled, in their order; raises
         TargetDenied when there is none.

@@ -6,17 +6,25 @@ connection to a host; in tunnels around those that failed or were slow.
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from opentelemetry.trace import Span, StatusCode, TracerProvider
 
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
 from relay_gateway.happening import Ended, Happening, PathUp
-from relay_gateway.ports import Association, Carrier, ChannelOpening, Connecting, Dialling, Stream
+from relay_gateway.ports import (
+    Association,
+    Carrier,
+    ChannelOpening,
+    Connecting,
+    Dialling,
+    Judging,
+    Stream,
+)
 from relay_gateway.session import WantedSession
 
 SLOW_SECONDS = 0.05
@@ -123,6 +131,10 @@ class TracedDialler:
             return await self._dialler.dial(session, host, port)
 
 
+class _Connector(Connecting, Judging, Protocol):
+    """What connects, or judges for another who does."""
+
+
 class TracedConnector:
     """As a traced dialler, for channels of tunnels; `time_ns` gives Unix time.
 
@@ -132,7 +144,7 @@ class TracedConnector:
     def __init__(
         self,
         *,
-        connector: Connecting,
+        connector: _Connector,
         tracer_provider: TracerProvider,
         time_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -156,26 +168,38 @@ class TracedConnector:
             raise
         self._note(session, port, began_ns, None)
 
-    def connect_socket(
-        self, session: WantedSession, host: str, port: int
-    ) -> asyncio.Future[socket.socket]:
-        """Connect a socket to a host."""
-        began_ns = self._time_ns()
+    @property
+    def dial_seconds(self) -> float:
+        """How long the name and the connection together may take."""
+        return self._connector.dial_seconds
 
-        def note(connecting: asyncio.Future[socket.socket]) -> None:
-            if not connecting.cancelled():
-                self._note(session, port, began_ns, connecting.exception())
-
+    def judge(self, session: WantedSession, host: str, port: int) -> str | None:
+        """Return the address that a host is, or None for a name that may be resolved."""
         try:
-            connecting = self._connector.connect_socket(session, host, port)
+            return self._connector.judge(session, host, port)
+        except Exception as error:
+            self._note(session, port, self._time_ns(), error)
+            raise
+
+    async def resolve(self, session: WantedSession, host: str, port: int) -> Sequence[str]:
+        """Return those addresses of a host that may be dialled; the span of a dial is to come."""
+        began_ns = self._time_ns()
+        try:
+            return await self._connector.resolve(session, host, port)
         except Exception as error:
             self._note(session, port, began_ns, error)
             raise
-        connecting.add_done_callback(note)
-        return connecting
+
+    def dialled(
+        self, session: WantedSession, host: str, port: int, error: int, seconds: float
+    ) -> FairleadError | None:
+        """Note a connection that failed or was slow, as it ends; return what stands in the way."""
+        failure = self._connector.dialled(session, host, port, error, seconds)
+        self._note(session, port, self._time_ns() - round(seconds * 1e9), failure)
+        return failure
 
     def _note(
-        self, session: WantedSession, port: int, began_ns: int, error: BaseException | None
+        self, session: WantedSession, port: int, began_ns: int, error: Exception | None
     ) -> None:
         ended_ns = self._time_ns()
         if error is None and ended_ns - began_ns < SLOW_SECONDS * 1e9:

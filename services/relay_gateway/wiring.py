@@ -143,7 +143,7 @@ async def build(
                 partial(
                     PumpedTunnel,
                     opener=opener,
-                    connector=connector,
+                    judge=connector,
                     pump=pump,
                     channel_limit=channel_limit,
                 ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -53,7 +54,9 @@ class NativeTunnel(Protocol):
         self, channel: int, connection: socket.socket, early: bytes, reply: bytes
     ) -> None: ...
 
-    def dial(self, channel: int, host: str, port: int) -> None: ...
+    def dial(
+        self, channel: int, addresses: Sequence[str], port: int, *, seconds: float, spent: float
+    ) -> None: ...
 
     def refuse(self, channel: int, reason: str, message: str) -> None: ...
 

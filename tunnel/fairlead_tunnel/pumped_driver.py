@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
@@ -27,8 +28,11 @@ _MOST_BATCHES: Final = 8
 class PumpedUser(DriverUser, Protocol):
     """Who opens and answers channels; none of these may raise."""
 
-    def dial_failed(self, channel: int, error: int) -> None:
-        """Dial another address or `refuse`; `error` is an errno; gateway only."""
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
+        """Note a dial that failed or took 50 ms; gateway only.
+
+        After an error, which is an errno, `refuse` or dial again; 0: it is connected.
+        """
         ...
 
     def given_back(
@@ -284,9 +288,23 @@ class PumpedDriver:
             self._led.add(channel)
         self._tunnel.connect(channel, connection, early, reply)
 
-    def dial(self, channel: int, host: str, port: int) -> None:
-        """Connect an IP address and lead a channel there; `dial_failed` says when that fails."""
-        self._tunnel.dial(channel, host, port)
+    def dial(
+        self,
+        channel: int,
+        addresses: Sequence[str],
+        port: int,
+        *,
+        seconds: float,
+        spent: float = 0.0,
+    ) -> None:
+        """Lead a channel to the first of some IP addresses that answers, each in its share of
+        `seconds`, of which some were `spent`; `dialled` says when that fails.
+
+        That such a channel has ended is not told where it did as it should, nor where the pump
+        failed.
+        """
+        self._open.discard(channel)
+        self._tunnel.dial(channel, addresses, port, seconds=seconds, spent=spent)
 
     def refuse(self, channel: int, reason: str, message: str) -> None:
         """Give a channel up, and drop its connection."""
@@ -317,9 +335,9 @@ class PumpedDriver:
         """Pass on that a target is connected."""
         self._user.accepted(channel)
 
-    def dial_failed(self, channel: int, error: int) -> None:
-        """Pass on that an address was not reached."""
-        self._user.dial_failed(channel, error)
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
+        """Pass on how a dial went."""
+        self._user.dialled(channel, target, error, seconds)
 
     def ended(self, channel: int, reason: str, message: str) -> None:
         """Pass on that a channel has ended."""

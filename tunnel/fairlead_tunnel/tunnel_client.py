@@ -200,7 +200,7 @@ class TunnelClient:
         if user is not None:
             user.accepted()
 
-    def dial_failed(self, channel: int, error: int) -> None:
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
         """Never comes: clients dial nothing."""
 
     def ended(self, channel: int, reason: str, message: str) -> None:

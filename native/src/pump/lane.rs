@@ -12,11 +12,13 @@ use mio::event::Event as Readiness;
 use socket2::Socket;
 
 use super::carrier::{Carrier, Keys};
+use super::dials::Dials;
 use super::listener::Listener;
 use super::port::Port;
 use super::socks::SocksClients;
 use super::{Role, Surroundings};
 
+mod dialling;
 mod listening;
 mod moving;
 mod ports;
@@ -37,8 +39,9 @@ pub enum Happening {
     Wanted(u32, String),
     /// The target of a channel is connected.
     Accepted(u32),
-    /// An address was not reached: its error number.
-    DialFailed(u32, i32),
+    /// How a dial went that failed or was slow: the channel and its target, the error's number or 0,
+    /// and how many seconds it took.
+    Dialled(u32, String, i32, f64),
     /// A channel has ended; the reason is empty when both directions did as they should.
     Ended(u32, String, String),
     /// A client's channel has ended before a connection was led to it.
@@ -92,6 +95,7 @@ pub struct Lane {
     readable: VecDeque<u32>,
     /// Channels whose connections take more, or are connected, or not.
     writable: Vec<u32>,
+    dials: Dials,
     listeners: HashMap<u32, Listener>,
     /// Connections of listeners whose clients have not asked yet.
     socks: SocksClients,
@@ -122,6 +126,7 @@ impl Lane {
             unled: BTreeMap::new(),
             readable: VecDeque::new(),
             writable: Vec::new(),
+            dials: Dials::default(),
             listeners: HashMap::new(),
             socks: SocksClients::default(),
             most_channels: limits.most_channels,
@@ -321,6 +326,7 @@ impl Lane {
         for channel in std::mem::take(&mut self.writable) {
             self.go_on(channel, around);
         }
+        self.give_up_dials(now, around);
         self.accept_all(now, around);
         for _ in 0..MOST_ROUNDS {
             let came = self.receive(now, around);
@@ -352,7 +358,7 @@ impl Lane {
         let stalled = stalled.then(|| Instant::now() + STALL);
         let due = self.tunnel.deadline().filter(|_| self.has_room());
         let asked = self.socks.deadline();
-        let all = [stalled, due, asked, self.ends_at];
+        let all = [stalled, due, asked, self.dials.deadline(), self.ends_at];
         all.into_iter().flatten().min()
     }
 

@@ -131,6 +131,13 @@ impl Tunnel {
         unsent.map(|channel| channel.id).collect()
     }
 
+    /// Return what a channel leads to, until it is forgotten.
+    pub fn target(&self, id: u32) -> Option<&str> {
+        self.channels
+            .get(&id)
+            .map(|channel| channel.target.as_str())
+    }
+
     /// Return how many channels are not forgotten.
     pub fn channels(&self) -> usize {
         self.channels.len()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead_tunnel.pumped_driver import PumpedDriver
 from fairlead_tunnel.tunnel import MOST_CHANNELS, Side
+from tests.contract.tunnel.talks import SECONDS
 from tests.contract.tunnel.tunnel_world import ClientEnd, GatewayEnd, World, world
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class _PumpedEnd:
         self.accepts: list[int] = []
         self.endings: list[tuple[int, str]] = []
         self.wants: list[str] = []
+        self.dials: list[tuple[str, int]] = []
         self.given: list[tuple[int, bytes, str]] = []
         self.connections: list[socket.socket] = []
         self.over_reason = ""
@@ -56,11 +58,13 @@ class _PumpedEnd:
         """Dial."""
         self.wants.append(target)
         host, _, port = target.rpartition(":")
-        self.driver.dial(channel, host, int(port))
+        self.driver.dial(channel, (host,), int(port), seconds=SECONDS)
 
-    def dial_failed(self, channel: int, error: int) -> None:
-        """Refuse."""
-        self.driver.refuse(channel, "dial_refused", "Nothing listens there.")
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
+        """Keep it, and refuse what was not reached."""
+        self.dials.append((target, error))
+        if error:
+            self.driver.refuse(channel, "dial_refused", "Nothing listens there.")
 
     def given_back(
         self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str

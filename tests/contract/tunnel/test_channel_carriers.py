@@ -62,8 +62,7 @@ async def test_bytes_go_both_ways_and_both_ends_end(
         content = secrets.token_bytes(size)
         assert await whole(port, content) == content
         await it.settled()
-        await eventually(it.fates, lambda found: found == [""])
-        assert await it.reasons() == []
+        assert await it.fates() == await it.reasons() == []
 
 
 async def test_a_transfer_moves_to_tcp_and_back_without_losing_a_byte(

@@ -27,8 +27,7 @@ async def test_bytes_go_both_ways_and_both_ends_end(any_world: MakeWorld) -> Non
         content = secrets.token_bytes(SIZE)
         assert await whole(port, content) == content
         await it.settled()
-        await eventually(it.fates, lambda found: found == [""])
-        assert await it.reasons() == []
+        assert await it.fates() == await it.reasons() == []
 
 
 async def test_a_carrier_that_is_cut_under_way_loses_nothing(any_world: MakeWorld) -> None:

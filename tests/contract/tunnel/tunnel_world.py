@@ -320,8 +320,8 @@ class World:
         await eventually(found, lambda reasons: reasons == {reason})
 
     async def fates(self) -> list[str]:
-        """Return how the first gateway's channels ended."""
-        return [reason for _, reason in self.gateways[0].endings]
+        """Return why the first gateway's channels ended, of those that did not as they should."""
+        return [reason for _, reason in self.gateways[0].endings if reason]
 
     async def reasons(self) -> list[str]:
         """Return why the client's channels ended, of those that did not as they should."""

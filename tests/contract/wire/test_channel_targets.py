@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from errno import ECONNREFUSED, EHOSTUNREACH, EMFILE, ENETUNREACH, ETIMEDOUT
 
 import pytest
 
@@ -17,7 +18,6 @@ from chassis.own_addresses import is_own
 from fairlead_sdk.errors import FairleadError as SdkError
 from fairlead_sdk.forwarding import forward, open_tunnel
 from relay_gateway.dialler import Dialler
-from relay_gateway.ports import Stream
 from relay_gateway.session import WantedSession
 from relay_gateway.target_rules import TargetRules
 from tests.contract.wire.full_server import full_server
@@ -26,6 +26,7 @@ from tests.contract.wire.gateway_mesh import LAUNCH, connect, echoed, mesh, unti
 pytestmark = pytest.mark.asyncio
 
 SESSION = WantedSession("ses_a", "v=0", datetime.now(UTC))
+_FOUND_BY_DIALLING = ("dial_refused", "dial_timeout", "host_unreachable")
 
 
 async def resolved(host: str, port: int) -> list[str]:
@@ -61,33 +62,29 @@ async def listener() -> AsyncIterator[int]:
         yield int(server.sockets[0].getsockname()[1])
 
 
-Dial = Callable[[Dialler, str, int], Awaitable[Stream]]
+async def judged(subject: Dialler, host: str, port: int) -> Sequence[str]:
+    """What a pump is told to dial."""
+    address = subject.judge(SESSION, host, port)
+    return [address] if address is not None else await subject.resolve(SESSION, host, port)
 
 
-async def by_stream(subject: Dialler, host: str, port: int) -> Stream:
-    return await subject.dial(SESSION, host, port)
-
-
-async def by_socket(subject: Dialler, host: str, port: int) -> Stream:
-    plug = await subject.connect_socket(SESSION, host, port)
-    return await asyncio.open_connection(sock=plug)
-
-
-both_ways = pytest.mark.parametrize("dial", [by_stream, by_socket])
-
-
-async def failure(dial: Dial, subject: Dialler, host: str, port: int) -> str:
+async def failure(subject: Dialler, host: str, port: int) -> str:
+    """Why there is no connection, which is what a pump is told where it dials nothing."""
     with pytest.raises(FairleadError) as caught:
-        await dial(subject, host, port)
-    return caught.value.reason
+        await subject.dial(SESSION, host, port)
+    reason = caught.value.reason
+    if reason not in _FOUND_BY_DIALLING:
+        with pytest.raises(FairleadError) as caught:
+            await judged(subject, host, port)
+        assert caught.value.reason == reason
+    return reason
 
 
-@both_ways
-async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched(dial: Dial) -> None:
+async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched() -> None:
     async with listener() as port:
         for host in ("db.test", "twice.test", "127.0.0.1", "[::ffff:127.0.0.1]"):
             allowed = (f"db.test:{port}", f"twice.test:{port}", f"127.0.0.1:{port}")
-            reader, writer = await dial(dialler(*allowed), host, port)
+            reader, writer = await dialler(*allowed).dial(SESSION, host, port)
             plug = writer.get_extra_info("socket")
             assert plug.getpeername()[0].removeprefix("::ffff:") == "127.0.0.1"
             assert plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -98,44 +95,46 @@ async def test_the_address_that_was_judged_is_dialled_without_delay_and_watched(
             await writer.wait_closed()
 
 
-@both_ways
-async def test_why_a_host_is_not_reached(dial: Dial, unused_tcp_port: int) -> None:
+async def test_why_a_host_is_not_reached(unused_tcp_port: int) -> None:
     port = unused_tcp_port
     subject = dialler(f"*:{port}", f"db.test:{port}")
-    assert await failure(dial, subject, "db.test", port) == "dial_refused"
-    assert await failure(dial, subject, "nowhere.test", port) == "host_unknown"
-    assert await failure(dial, subject, "none.test", port) == "host_unknown"
-    assert await failure(dial, subject, "slow.test", port) == "dial_timeout"
-    assert await failure(dial, subject, "twice.test", port) == "target_denied"
-    assert await failure(dial, subject, "127.0.0.1", port) == "target_denied"
-    assert await failure(dial, dialler(f"127.0.0.1:{port}"), "127.0.0.1", port) == "dial_refused"
-    assert await failure(dial, subject, "db.test", 1) == "target_denied"
-    assert await failure(dial, subject, "127.1", port) == "channel_unknown"
-    assert await failure(dial, subject, "-", port) == "channel_unknown"
+    assert await failure(subject, "db.test", port) == "dial_refused"
+    assert await failure(subject, "nowhere.test", port) == "host_unknown"
+    assert await failure(subject, "none.test", port) == "host_unknown"
+    assert await failure(subject, "slow.test", port) == "dial_timeout"
+    assert await failure(subject, "twice.test", port) == "target_denied"
+    assert await failure(subject, "127.0.0.1", port) == "target_denied"
+    assert await failure(dialler(f"127.0.0.1:{port}"), "127.0.0.1", port) == "dial_refused"
+    assert await failure(subject, "db.test", 1) == "target_denied"
+    assert await failure(subject, "127.1", port) == "channel_unknown"
+    assert await failure(subject, "-", port) == "channel_unknown"
     hasty = dialler(f"*:{port}", seconds=0.05)
-    assert await failure(dial, hasty, "silent.test", port) == "dial_timeout"
+    assert await failure(hasty, "silent.test", port) == "dial_timeout"
 
 
-@both_ways
 @pytest.mark.parametrize("host", ["db.test", "127.0.0.1"])
-async def test_a_server_that_takes_nobody_is_a_timeout(dial: Dial, host: str) -> None:
+async def test_a_server_that_takes_nobody_is_a_timeout(host: str) -> None:
     with full_server() as port:
         subject = dialler(f"{host}:{port}", seconds=0.2)
-        assert await failure(dial, subject, host, port) == "dial_timeout"
+        assert await failure(subject, host, port) == "dial_timeout"
 
 
-@pytest.mark.parametrize("host", ["db.test", "127.0.0.1"])
-async def test_a_socket_that_is_given_up_while_it_is_connected_is_closed(host: str) -> None:
-    with full_server() as port:
-        known = set(os.listdir("/proc/self/fd"))
-        connecting = dialler(f"{host}:{port}").connect_socket(SESSION, host, port)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert set(os.listdir("/proc/self/fd")) != known
-        connecting.cancel()
-        await asyncio.wait((connecting,))
-        assert connecting.cancelled()
-        assert set(os.listdir("/proc/self/fd")) == known
+async def test_a_pump_is_told_addresses_that_were_judged_and_tells_what_became_of_them() -> None:
+    subject = dialler("db.test:80", "twice.test:80", "127.0.0.1:80", "*:80")
+    assert await judged(subject, "db.test", 80) == ["127.0.0.1"]
+    assert await judged(subject, "twice.test", 80) == ["127.0.0.77", "127.0.0.1"]
+    assert await judged(subject, "127.0.0.1", 80) == ["127.0.0.1"]
+    assert await judged(subject, "[::ffff:127.0.0.1]", 80) == ["::ffff:7f00:1"]
+    errors = (ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EMFILE)
+    told = [subject.dialled(SESSION, "db.test", 80, error, 0.1) for error in errors]
+    assert [each.reason for each in told if each is not None] == [
+        "dial_refused",
+        "dial_timeout",
+        "host_unreachable",
+        "host_unreachable",
+        "host_unreachable",
+    ]
+    assert subject.dialled(SESSION, "db.test", 80, 0, 0.1) is None
 
 
 async def test_a_host_that_is_allowed_is_reached_through_the_gateway() -> None:

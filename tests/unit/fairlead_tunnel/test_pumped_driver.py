@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from errno import ECONNREFUSED
 
 import pytest
 
@@ -79,7 +81,9 @@ class FailingTunnel:
         """Drop it."""
         connection.close()
 
-    def dial(self, channel: int, host: str, port: int) -> None:
+    def dial(
+        self, channel: int, addresses: Sequence[str], port: int, *, seconds: float, spent: float
+    ) -> None:
         """Do nothing."""
 
     def refuse(self, channel: int, reason: str, message: str) -> None:
@@ -126,9 +130,9 @@ class Told:
         """Keep it."""
         self.said.append(("accepted",))
 
-    def dial_failed(self, channel: int, error: int) -> None:
+    def dialled(self, channel: int, target: str, error: int, seconds: float) -> None:
         """Keep it."""
-        self.said.append(("dial_failed",))
+        self.said.append(("dialled", target))
 
     def given_back(
         self, channel: int, connection: socket.socket, early: bytes, reason: str, message: str
@@ -191,6 +195,17 @@ async def test_a_gateway_whose_pump_fails_tells_its_side_of_it() -> None:
     driver.wanted(1, "port:8080")
     driver.failed("A fault.")
     assert user.said[1:] == [("ended", "1", "gateway_failed"), ("over", "gateway_failed")]
+
+
+async def test_of_what_the_pump_dials_nothing_is_left_to_give_up_when_it_fails() -> None:
+    pump, user = FailingPump(), Told()
+    driver = PumpedDriver(pump=pump, side=Side.GATEWAY, user=user)
+    driver.wanted(1, "tcp:127.0.0.1:80")
+    driver.dial(1, ["127.0.0.1"], 80, seconds=1)
+    driver.dialled(1, "tcp:127.0.0.1:80", ECONNREFUSED, 0.1)
+    driver.refuse(1, "dial_refused", "Nothing listens there.")
+    driver.failed("A fault.")
+    assert user.said[1:] == [("dialled", "tcp:127.0.0.1:80"), ("over", "gateway_failed")]
 
 
 async def test_a_tunnel_that_had_ended_before_is_not_told_again() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from errno import ETIMEDOUT
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -116,16 +116,25 @@ class Connector:
         if self._fault is not None:
             raise self._fault
 
-    def connect_socket(
-        self, session: WantedSession, host: str, port: int
-    ) -> asyncio.Future[socket.socket]:
-        """Let the time pass; what it connects is not looked at."""
+    dial_seconds = 1.0
 
-        async def connected() -> socket.socket:
-            await self.connect(session, host, port, asyncio.Protocol)
-            return socket.socket()
+    def judge(self, session: WantedSession, host: str, port: int) -> str | None:
+        """Raise what is in the way of an address."""
+        if self._fault is not None:
+            raise self._fault
+        return host
 
-        return asyncio.ensure_future(connected())
+    async def resolve(self, session: WantedSession, host: str, port: int) -> Sequence[str]:
+        """Let the time pass."""
+        await self.connect(session, host, port, asyncio.Protocol)
+        return [host]
+
+    def dialled(
+        self, session: WantedSession, host: str, port: int, error: int, seconds: float
+    ) -> FairleadError | None:
+        """Let the time pass that another has taken."""
+        self._now_ns += int(seconds * 1e9)
+        return PortTimeout() if error else None
 
 
 @pytest.mark.asyncio
@@ -150,10 +159,16 @@ async def test_a_tunnels_connections_have_a_span_when_they_fail_or_are_slow(
         connector=connector, tracer_provider=provider, time_ns=connector.time_ns
     )
     with pytest.raises(type(fault)) if fault is not None else contextlib.nullcontext():
-        if has_pump:
-            (await traced.connect_socket(SESSION, "host", 80)).close()
-        else:
+        if not has_pump:
             await traced.connect(SESSION, "host", 80, asyncio.Protocol)
+        elif isinstance(fault, PortTimeout):
+            failure = traced.dialled(SESSION, "host", 80, ETIMEDOUT, seconds)
+            assert failure is not None
+            raise failure
+        else:
+            await traced.resolve(SESSION, "host", 80)  # which is no dial, and told when it fails
+            assert not exporter.get_finished_spans()
+            assert traced.dialled(SESSION, "host", 80, 0, seconds) is None
     spans = exporter.get_finished_spans()
     if said is None:
         assert not spans
@@ -166,3 +181,16 @@ async def test_a_tunnels_connections_have_a_span_when_they_fail_or_are_slow(
     assert (span.end_time or 0) - (span.start_time or 0) == int(seconds * 1e9)
     named = {"fairlead.session.id": "ses_a", "fairlead.channel.port": 80}
     assert dict(span.attributes or {}) == named | said
+
+
+@pytest.mark.asyncio
+async def test_a_target_that_a_pump_may_not_dial_has_a_span() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    connector = Connector(seconds=0.0, fault=PortTimeout())
+    traced = TracedConnector(connector=connector, tracer_provider=provider)
+    with pytest.raises(FairleadError):
+        traced.judge(SESSION, "host", 80)
+    (span,) = exporter.get_finished_spans()
+    assert span.status.description == "port_timeout"

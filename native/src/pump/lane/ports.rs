@@ -1,14 +1,12 @@
 //! The connections of a tunnel's channels: how they begin, and how they end.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fairlead_tunnel::Event;
 use mio::Token;
-use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use socket2::Socket;
 
 use super::{Happening, LINGER, Lane, queue};
 use crate::pump::port::{Plug, Port};
@@ -21,15 +19,6 @@ pub(super) const UNSENT: &str = "open_unsent";
 const AWAY: &str = "The gateway is away.";
 /// The ends of so many channels are kept for connections that may be on their way to them.
 const MOST_UNLED: usize = 1024;
-
-/// Has TCP notice a peer that vanished, as `fairlead_tunnel.silence` has it.
-fn notice_silence(socket: &Socket) -> io::Result<()> {
-    let options = TcpKeepalive::new()
-        .with_time(Duration::from_secs(15))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    socket.set_tcp_keepalive(&options)
-}
 
 /// How a channel ended; `gives_back`: nothing of it was done, so that another tunnel may do it.
 #[derive(Clone)]
@@ -89,39 +78,6 @@ impl Lane {
             let _ = socket.set_linger(Some(Duration::ZERO));
             Happening::Ended(channel, reason, message)
         });
-    }
-
-    /// Connect a channel's target; `DialFailed` follows when it cannot be reached.
-    pub fn dial(&mut self, channel: u32, address: SocketAddr, around: &mut Surroundings) {
-        let Some(port) = self.ports.get_mut(&channel) else {
-            return;
-        };
-        let made = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        );
-        let begun = made.and_then(|socket| {
-            notice_silence(&socket)?;
-            let token = around.watch(&socket, self.id, Role::Port(channel))?;
-            match socket.connect(&address.into()) {
-                Ok(()) => Ok((socket, token, true)),
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {
-                    Ok((socket, token, false))
-                }
-                Err(error) => {
-                    around.forget(&socket, token);
-                    Err(error)
-                }
-            }
-        });
-        match begun {
-            Ok((socket, token, true)) => {
-                self.connected(channel, socket, token, Bytes::new(), None, around);
-            }
-            Ok((socket, token, false)) => port.plug = Plug::Connecting(socket, token),
-            Err(error) => self.dial_failed(channel, &error),
-        }
     }
 
     /// Give a channel up and drop its connection.
@@ -201,22 +157,13 @@ impl Lane {
 
     /// Go on with a connection that the kernel has news of.
     pub(super) fn go_on(&mut self, channel: u32, around: &mut Surroundings) {
-        let Some(port) = self.ports.get_mut(&channel) else {
+        let Some(port) = self.ports.get(&channel) else {
             return;
         };
-        if !matches!(port.plug, Plug::Connecting(..)) {
-            return self.drain(channel, around);
-        }
-        let Plug::Connecting(socket, token) = std::mem::replace(&mut port.plug, Plug::Missing)
-        else {
-            return;
-        };
-        match socket.take_error() {
-            Ok(None) => self.connected(channel, socket, token, Bytes::new(), None, around),
-            Ok(Some(error)) | Err(error) => {
-                around.forget(&socket, token);
-                self.dial_failed(channel, &error);
-            }
+        if matches!(port.plug, Plug::Connecting(..)) {
+            self.settle_dial(channel, around);
+        } else {
+            self.drain(channel, around);
         }
     }
 
@@ -249,7 +196,7 @@ impl Lane {
         self.ports.insert(channel, port);
     }
 
-    fn connected(
+    pub(super) fn connected(
         &mut self,
         channel: u32,
         socket: Socket,
@@ -267,11 +214,6 @@ impl Lane {
             self.tunnel.accept(channel);
             self.drain(channel, around);
         }
-    }
-
-    fn dial_failed(&mut self, channel: u32, error: &io::Error) {
-        let number = error.raw_os_error().unwrap_or(libc::EIO);
-        self.happenings.push(Happening::DialFailed(channel, number));
     }
 
     /// Give a channel up whose connection is gone before it was done.
@@ -331,6 +273,9 @@ impl Lane {
         self.counts.channels.fetch_sub(1, Ordering::Relaxed);
         if let Plug::Connecting(socket, token) | Plug::Connected(socket, token) = &port.plug {
             around.forget(socket, *token);
+        }
+        if matches!(port.plug, Plug::Connecting(..)) {
+            self.dials.remove(channel);
         }
         Some(port)
     }
