@@ -332,8 +332,7 @@ class TunnelDriver:
             stream.port.close()
 
     def _end(self, channel: int, reason: str, message: str) -> None:
-        stream = self._streams.pop(channel, None)
-        if stream is None:
+        if (stream := self._streams.pop(channel, None)) is None:
             return
         if stream.port is not None:
             stream.port.abort()
