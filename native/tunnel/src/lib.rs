@@ -14,6 +14,7 @@ pub mod records;
 mod shared_window;
 pub mod socks5;
 mod tunnel;
+pub mod websocket;
 
 pub use fault::Fault;
 pub use outbox::{SHARE, SPARE};

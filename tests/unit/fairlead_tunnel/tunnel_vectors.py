@@ -1,10 +1,10 @@
-"""The vectors of the tunnel's bytes and of SOCKS5, which other implementations use too."""
+"""The vectors of the tunnel's bytes, of SOCKS5 and of WebSockets, which others use too."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TypedDict
+from typing import NotRequired, TypeAlias, TypedDict
 
 
 class FrameVector(TypedDict):
@@ -84,9 +84,41 @@ class SocksVector(TypedDict):
     refused: str
 
 
+Repeated: TypeAlias = list[tuple[str, int]]
+"""Bytes: hexadecimal, and how often they come."""
+
+
+class SocketReading(TypedDict):
+    """What a WebSocket's peer has sent, what is found in it, and the code that refuses the rest."""
+
+    name: str
+    of_client: bool
+    most: int
+    bytes: Repeated
+    found: list[dict[str, Repeated | int]]
+    refused: NotRequired[int]
+
+
+class SocketWriting(TypedDict):
+    """A frame that is written, by a client where there is a mask."""
+
+    kind: str
+    mask: str | None
+    content: Repeated
+    frame: Repeated
+
+
+class SocketVectors(TypedDict):
+    """`tests/vectors/websocket.json`."""
+
+    readers: list[SocketReading]
+    writers: list[SocketWriting]
+
+
 def _read(name: str) -> str:
     return (Path(__file__).parents[2] / "vectors" / name).read_text(encoding="utf-8")
 
 
 VECTORS: Vectors = json.loads(_read("tunnel.json"))
 SOCKS_VECTORS: list[SocksVector] = json.loads(_read("socks5.json"))["servers"]
+FRAME_VECTORS: SocketVectors = json.loads(_read("websocket.json"))
