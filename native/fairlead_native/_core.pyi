@@ -124,7 +124,10 @@ class PumpCore:
         send: bytes,
         receive: bytes,
         received: bytes,
+        unsent: bytes,
+        is_websocket: bool,
     ) -> None: ...
+    def retire(self, tunnel: int, carrier: int) -> None: ...
     def detach(self, tunnel: int, carrier: int, heard: bool, reached: bool) -> None: ...
     def listen(
         self, tunnel: int, listener: int, descriptor: int, target: str, hold: float

@@ -180,10 +180,20 @@ class PumpedTunnel:
         send: bytes,
         receive: bytes,
         received: bytes = b"",
+        unsent: bytes = b"",
+        is_websocket: bool = False,
     ) -> None:
-        """Use a connection as a carrier, with the keys of its handshake and what came behind it."""
-        descriptor = connection.detach()
-        self._core.attach(self.number, carrier, descriptor, suite, send, receive, received)
+        """Use a connection as a carrier, with the keys of its handshake, what came behind that, and
+        what of it has not left.
+
+        That of a WebSocket carries its frames.
+        """
+        given = connection.detach(), suite, send, receive, received, unsent, is_websocket
+        self._core.attach(self.number, carrier, *given)
+
+    def retire(self, carrier: int) -> None:
+        """Send nothing more over a carrier that was given: another one has taken its place."""
+        self._core.retire(self.number, carrier)
 
     def attach_foreign(self, carrier: int) -> None:
         """Make batches for a carrier that stays with whoever calls."""

@@ -8,6 +8,7 @@ mod lane;
 mod listener;
 mod port;
 mod socks;
+mod websocket;
 
 use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
@@ -26,7 +27,7 @@ use socket2::Socket;
 
 use crate::events::Events;
 use buffers::Buffers;
-pub use carrier::Keys;
+pub use carrier::{Given, Keys};
 pub use dials::{Patience, address_of};
 pub use lane::{Counts, Happening, Lane};
 pub use listener::Leads;

@@ -17,7 +17,7 @@ use pyo3::types::PyBytes;
 use socket2::Socket;
 
 use crate::checks::{self, check_most, check_reason, check_target, seconds};
-use crate::pump::{Counts, Keys, Lane, Leads, PumpThread, Surroundings};
+use crate::pump::{Counts, Given, Keys, Lane, Leads, PumpThread, Surroundings};
 use crate::socks_python::checked;
 use crate::telling::tell;
 
@@ -114,19 +114,31 @@ impl PumpCore {
         send: [u8; 32],
         receive: [u8; 32],
         received: Vec<u8>,
+        unsent: Vec<u8>,
+        is_websocket: bool,
     ) -> PyResult<()> {
         let socket = taken(descriptor);
         let suite =
             Suite::from_number(suite).ok_or_else(|| PyValueError::new_err("a suite is 1 or 2"))?;
-        let keys = Keys {
-            suite,
-            send,
-            receive,
+        let given = Given {
+            socket,
+            keys: Keys {
+                suite,
+                send,
+                receive,
+            },
+            received,
+            unsent,
+            is_websocket,
         };
         self.tell(tunnel, move |lane, around| {
-            lane.attach(carrier, socket, keys, &received, around);
+            lane.attach(carrier, given, around);
         });
         Ok(())
+    }
+
+    fn retire(&self, tunnel: u32, carrier: u32) {
+        self.tell(tunnel, move |lane, _| lane.retire(carrier));
     }
 
     fn detach(&self, tunnel: u32, carrier: u32, heard: bool, reached: bool) {

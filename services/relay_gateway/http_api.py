@@ -16,6 +16,7 @@ from fairlead_tunnel.poll_wire import POLL_PATH
 from fairlead_tunnel.stream_wire import STREAM_PATH
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH
 from relay_gateway.listener import listen
+from relay_gateway.socket_protocol import SocketProtocol
 from relay_gateway.tunnel_polls import serve_poll
 from relay_gateway.tunnel_socket import Receive, Scope, Send, SocketDesk
 from relay_gateway.tunnel_stream import StreamDesk
@@ -33,7 +34,9 @@ class GatewayApp:
         self._streams = StreamDesk(desk=desk) if desk is not None else None
 
     def close(self) -> None:
-        """End the requests that go on for as long as their clients want."""
+        """End what goes on for as long as its clients want."""
+        if self._sockets is not None:
+            self._sockets.close()
         if self._streams is not None:
             self._streams.close()
 
@@ -102,7 +105,7 @@ async def serve_http(app: GatewayApp, *, bind: str) -> AsyncIterator[int]:
             log_level="warning",
             access_log=False,
             lifespan="off",
-            ws="wsproto",
+            ws=SocketProtocol,
             ws_max_size=MOST_MESSAGE_BYTES,
             ws_per_message_deflate=False,  # what is sealed does not get smaller
             # A client that is silent for as long is gone.

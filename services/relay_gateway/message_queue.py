@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
+
+from fairlead_tunnel.given_carriers import GivenSocket
 
 _MOST_UNSENT: Final = 512 * 1024
 
@@ -19,6 +21,11 @@ class MessageQueue:
         self._size = 0
         self._news = asyncio.Event()
         self._ends = False
+
+    @property
+    def unsent(self) -> Sequence[bytes]:
+        """What waits to be sent."""
+        return [*self._unsent]
 
     @property
     def can_write(self) -> bool:
@@ -41,6 +48,10 @@ class MessageQueue:
         """End it now."""
         self._unsent.clear()
         self.close()
+
+    def give(self) -> GivenSocket | None:
+        """Stay here; see `MessagePipe.give`."""
+        return None
 
     async def run(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Send what is written, until the end."""

@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Final, TypeAlias
 
 from fairlead_tunnel.carriers import GatewayAttach, TunnelDesk
+from fairlead_tunnel.given_carriers import GivenSocket
 from fairlead_tunnel.message_stream import MessageStream
 from relay_gateway.message_queue import MessageQueue
+from relay_gateway.socket_protocol import Give, give_of
 
 Scope: TypeAlias = MutableMapping[str, object]
 Message: TypeAlias = MutableMapping[str, object]
@@ -20,15 +22,42 @@ _HELLO_SECONDS: Final = 10.0
 _GOING_AWAY: Final = 1001
 
 
+class _SocketQueue(MessageQueue):
+    """What is to be sent over one WebSocket while that is here."""
+
+    def __init__(self, *, has_room: Callable[[], None], give: Give | None) -> None:
+        super().__init__(has_room=has_room)
+        self._give = give
+
+    def give(self) -> GivenSocket | None:
+        """Give the connection away with what is to be sent; see `MessagePipe.give`."""
+        given = self._give(self.unsent) if self._give is not None else None
+        if given is not None:
+            self.abort()
+        return given
+
+
 class _SocketCarrier(GatewayAttach):
-    """The gateway's use of one WebSocket."""
+    """The gateway's use of one WebSocket; it is in `given` while the pump has it."""
 
     stream: MessageStream
 
-    def __init__(self, desk: TunnelDesk) -> None:
+    def __init__(self, desk: TunnelDesk, *, give: Give | None, given: set[_SocketCarrier]) -> None:
         super().__init__(desk)
-        self.pipe = MessageQueue(has_room=lambda: self.stream.has_room())
+        self._given = given
+        self.pipe = _SocketQueue(has_room=lambda: self.stream.has_room(), give=give)
         self.stream = MessageStream(self, self.pipe)
+
+    def opened(self) -> None:
+        """Use the carrier."""
+        super().opened()
+        if self.stream.is_given:
+            self._given.add(self)
+
+    def lost(self, error: Exception | None) -> None:
+        """Let what was under way go over another carrier."""
+        self._given.discard(self)
+        super().lost(error)
 
 
 class SocketDesk:
@@ -37,6 +66,12 @@ class SocketDesk:
     def __init__(self, *, desk: TunnelDesk) -> None:
         self._desk = desk
         self._waiting = 0
+        self._given: set[_SocketCarrier] = set()
+
+    def close(self) -> None:
+        """End those that the server knows nothing of any more."""
+        for carrier in [*self._given]:
+            carrier.stream.close()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one; that of a web page, which has an Origin, is refused with 403, and one that
@@ -51,7 +86,7 @@ class SocketDesk:
             await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
             await send({"type": "websocket.http.response.body", "body": b""})
             return
-        carrier = _SocketCarrier(self._desk)
+        carrier = _SocketCarrier(self._desk, give=give_of(scope), given=self._given)
         writing = asyncio.ensure_future(_write(carrier.pipe, send))
         try:
             message = await self._first(receive, send)
@@ -88,4 +123,6 @@ async def _read(message: Message, receive: Receive, stream: MessageStream) -> No
         if not isinstance(content, bytes):
             return
         stream.received(content)
+        if stream.is_given:
+            return
         message = await receive()

@@ -10,6 +10,7 @@ import asyncio
 from typing import Final
 
 from fairlead_tunnel.byte_channel import MAX_MESSAGE_BYTES, Message
+from fairlead_tunnel.given_carriers import GivenSocket
 from fairlead_tunnel.message_stream import MessageStream
 from fairlead_tunnel.peer_connection import PeerChannel
 from fairlead_tunnel.records import TAG_BYTES
@@ -70,6 +71,10 @@ class ChannelPipe:
         """End it now."""
         self.close()
         self._loop.call_soon(self._end)
+
+    def give(self) -> GivenSocket | None:
+        """Stay here; see `MessagePipe.give`."""
+        return None
 
     async def _drain(self) -> None:
         await self._port.drain()

@@ -44,7 +44,7 @@ class MessageCarrier(ClientAttach):
 
     def look(self) -> tuple[int, int]:
         """Return how many bytes have come, and how many have not arrived as far as is known."""
-        return self.pipe.look()
+        return self.stream.look() or self.pipe.look()
 
     def retire(self) -> None:
         """Send nothing more, and end once what was under way has had time to come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Sequence
 from typing import Protocol
@@ -32,7 +33,11 @@ class NativeTunnel(Protocol):
         send: bytes,
         receive: bytes,
         received: bytes,
+        unsent: bytes,
+        is_websocket: bool,
     ) -> None: ...
+
+    def retire(self, carrier: int) -> None: ...
 
     def attach_foreign(self, carrier: int) -> None: ...
 
@@ -67,3 +72,25 @@ class NativeTunnel(Protocol):
     def ping(self) -> None: ...
 
     def close(self, reason: str, message: str) -> None: ...
+
+
+class PumpedCarrier:
+    """A carrier that the pump has, for whoever gave it."""
+
+    def __init__(self, tunnel: NativeTunnel, number: int) -> None:
+        self._tunnel = tunnel
+        self._number = number
+
+    def drop(self) -> None:
+        """End it."""
+        self._tunnel.detach(self._number)
+
+    def retire(self) -> None:
+        """Send nothing more over it."""
+        self._tunnel.retire(self._number)
+
+    def look(self) -> tuple[int, int]:
+        """Return how many bytes have come, and how many have not arrived as far as is known."""
+        with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
+            return self._tunnel.look(self._number) or (0, 0)
+        return 0, 0

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from fairlead_tunnel.driver_sides import DriverUser, OrderedCarrier
-from fairlead_tunnel.native_tunnel import NativeTunnel
+from fairlead_tunnel.message_stream import MessageStream
+from fairlead_tunnel.native_tunnel import NativeTunnel, PumpedCarrier
 from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
 from fairlead_tunnel.record_stream import RecordStream
 from fairlead_tunnel.socks5 import Credentials
@@ -72,7 +73,7 @@ class PumpedDriver:
     ) -> None:
         self._user = user
         self._loop = asyncio.get_running_loop()
-        self._streams: dict[int, RecordStream] = {}
+        self._streams: dict[int, RecordStream | MessageStream] = {}
         self._foreign: dict[int, OrderedCarrier] = {}
         self._soon: asyncio.Handle | None = None
         self._is_armed = False
@@ -117,17 +118,15 @@ class PumpedDriver:
     def attach(self, number: int, carrier: OrderedCarrier) -> None:
         """Use a carrier from now on; one that comes when the tunnel is over is closed.
 
-        The connection of a `RecordStream` is given away; any other carrier is given batches.
+        A connection that can be is given away; any other carrier is given batches.
         """
         if self._is_over:
             carrier.close()
             return
         given = None
-        if isinstance(carrier, RecordStream):
-            given = carrier.give(
-                drop=lambda: self._tunnel.detach(number), look=lambda: self._look(number)
-            )
-        if not isinstance(carrier, RecordStream) or given is None:
+        if isinstance(carrier, RecordStream | MessageStream):
+            given = carrier.give(PumpedCarrier(self._tunnel, number))
+        if not isinstance(carrier, RecordStream | MessageStream) or given is None:
             self._foreign[number] = carrier
             self._tunnel.attach_foreign(number)
             self.flush_soon()
@@ -135,11 +134,13 @@ class PumpedDriver:
         self._streams[number] = carrier
         self._tunnel.attach(
             number,
-            given.connection,
+            given.given.connection,
             suite=given.keys.suite,
             send=given.keys.send,
             receive=given.keys.receive,
-            received=given.received,
+            received=given.given.received,
+            unsent=given.given.unsent,
+            is_websocket=given.is_websocket,
         )
 
     def detach(self, number: int, *, heard: bool = False, reached: bool = True) -> None:
@@ -175,11 +176,6 @@ class PumpedDriver:
         with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
             return self._tunnel.first_batch(number, most, restate=restate)
         return b""
-
-    def _look(self, number: int) -> tuple[int, int]:
-        with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
-            return self._tunnel.look(number) or (0, 0)
-        return 0, 0
 
     def ping(self) -> None:
         """Ask the peer for a sign of life, and tell it which carriers a client has."""
@@ -370,11 +366,9 @@ class PumpedDriver:
 
     def carrier_lost(self, number: int, message: str) -> None:
         """Tell a carrier that it has ended, or end one that the client has lost."""
-        stream = self._streams.pop(number, None)
-        if stream is not None:
+        if (stream := self._streams.pop(number, None)) is not None:
             stream.given_ended(ConnectionError(message))
-        foreign = self._foreign.pop(number, None)
-        if foreign is not None:
+        if (foreign := self._foreign.pop(number, None)) is not None:
             foreign.abort()
 
     def over(self, reason: str, message: str) -> None:

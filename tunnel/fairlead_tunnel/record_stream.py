@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
+from fairlead_tunnel.given_carriers import GivenCarrier, GivenSocket, Keeper, take_socket
 from fairlead_tunnel.handshake import MAX_HELLO_BYTES, AttachRefused, HandshakeInvalid, Keys
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.receive_buffer import ReceiveBuffer
@@ -22,16 +19,6 @@ from fairlead_tunnel.records import (
     Sealer,
 )
 from fairlead_tunnel.silence import notice_silence, unarrived
-
-
-@dataclass(frozen=True, slots=True)
-class GivenStream:
-    """A connection with the keys of its handshake, and what came behind that."""
-
-    connection: socket.socket
-    keys: Keys
-    received: bytes
-
 
 _LARGEST_RECORD: Final = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES
 _MOST_UNSENT: Final = 512 * 1024
@@ -82,14 +69,13 @@ class RecordStream(asyncio.BufferedProtocol):
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
         self._received = 0
-        self._look: Callable[[], tuple[int, int]] | None = None
         self._is_full = False
         self._is_closing = False
         self._linger: asyncio.TimerHandle | None = None
         self._fault: Exception | None = None
         self._keys: Keys | None = None
         self._is_given = False
-        self._drop: Callable[[], None] | None = None
+        self._keeper: Keeper | None = None
 
     @property
     def can_send(self) -> bool:
@@ -103,14 +89,14 @@ class RecordStream(asyncio.BufferedProtocol):
 
     def look(self) -> tuple[int, int]:
         """Return how many bytes have come, and how many have not arrived as far as is known."""
-        if self._look is not None:
-            return self._look()
+        if self._keeper is not None:
+            return self._keeper.look()
         return self._received, unarrived(self._transport)
 
     @property
     def is_connected(self) -> bool:
         """Say whether the connection was made and has not ended."""
-        return self._transport is not None or self._drop is not None
+        return self._transport is not None or self._keeper is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; asyncio calls this, and has set TCP_NODELAY."""
@@ -134,31 +120,26 @@ class RecordStream(asyncio.BufferedProtocol):
         record = self._sealer.seal_in_order(b"".join(batch.pieces))
         self._transport.write(memoryview(record))
 
-    def give(
-        self, *, drop: Callable[[], None], look: Callable[[], tuple[int, int]]
-    ) -> GivenStream | None:
+    def give(self, keeper: Keeper) -> GivenCarrier | None:
         """Give the connection away, from `opened` of its user: nothing is read or written here.
 
-        Who has it calls `given_ended` when it has ended; `drop` asks for that, and `look` for what
-        it has received and not sent. None, and it stays here: a part of the handshake has not left,
-        or its bytes are not those of a socket.
+        Who has it calls `given_ended` when it has ended. None, and it stays here; see
+        `take_socket`.
         """
         transport, keys = self._transport, self._keys
-        plug = transport.get_extra_info("socket") if transport is not None else None
-        if transport is None or keys is None or plug is None or transport.get_write_buffer_size():
+        if transport is None or keys is None:
             return None
-        if transport.get_extra_info("ssl_object") is not None:
+        connection = take_socket(transport)
+        if connection is None:
             return None
-        given = GivenStream(socket.socket(fileno=os.dup(plug.fileno())), keys, self._buffer.drain())
         self._is_given = True
-        self._drop, self._look = drop, look
+        self._keeper = keeper
         self._sealer = self._opener = None
-        transport.abort()
-        return given
+        return GivenCarrier(GivenSocket(connection, self._buffer.drain()), keys)
 
     def given_ended(self, error: Exception) -> None:
         """Note that a connection that was given away has ended."""
-        self._drop = self._look = None
+        self._keeper = None
         self._user.lost(error)
 
     def close(self) -> None:
@@ -166,8 +147,8 @@ class RecordStream(asyncio.BufferedProtocol):
         own, or 2 s later: one that is closed under what its peer still sends is reset, and what was
         sent before may be lost. What comes meanwhile is taken.
         """
-        if self._drop is not None:
-            self._drop()
+        if self._keeper is not None:
+            self._keeper.drop()
             return
         was_closing, self._is_closing = self._is_closing, True
         transport = self._transport
@@ -182,8 +163,8 @@ class RecordStream(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """End the connection at once, and drop what was not sent."""
-        if self._drop is not None:
-            self._drop()
+        if self._keeper is not None:
+            self._keeper.drop()
             return
         self._is_closing = True
         if self._transport is not None:

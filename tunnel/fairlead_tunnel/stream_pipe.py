@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from fairlead_tunnel.given_carriers import GivenSocket
 from fairlead_tunnel.message_stream import MessageStream
 from fairlead_tunnel.silence import unarrived
 from fairlead_tunnel.stream_halves import DownHalf, Half, UpHalf
@@ -80,6 +81,10 @@ class StreamPipe:
         for half in (self.down, self.up):
             if half.transport is not None:
                 half.transport.abort()
+
+    def give(self) -> GivenSocket | None:
+        """Stay here; see `MessagePipe.give`."""
+        return None
 
     def received(self, content: memoryview) -> None:
         """Take what came down."""

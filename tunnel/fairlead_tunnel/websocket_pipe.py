@@ -20,6 +20,8 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from fairlead_tunnel.frame_cutter import FrameCutter
+from fairlead_tunnel.given_carriers import GivenSocket, take_socket
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES, MessageStream
 from fairlead_tunnel.record_stream import LINGER_SECONDS
 from fairlead_tunnel.silence import unarrived
@@ -53,6 +55,9 @@ class WebSocketPipe(asyncio.Protocol):
         self._is_full = False
         self._is_closing = False
         self._linger: asyncio.TimerHandle | None = None
+        self._is_open = False
+        self._cutter: FrameCutter | None = FrameCutter()
+        self._behind = b""
         self._fault: Exception | None = None
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -88,6 +93,16 @@ class WebSocketPipe(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def give(self) -> GivenSocket | None:
+        """Give the connection away, from a message's `received`; see `MessagePipe.give`."""
+        if self._transport is None or self._cutter is None:
+            return None
+        connection = take_socket(self._transport)
+        if connection is None:
+            return None
+        self._transport = self._stream = None
+        return GivenSocket(connection, self._behind)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for a WebSocket; asyncio calls this."""
         self._transport = cast(asyncio.Transport, transport)
@@ -98,9 +113,12 @@ class WebSocketPipe(asyncio.Protocol):
         """Take what was read; asyncio calls this."""
         self._received += len(received)
         try:
-            self._protocol.receive_data(received)
-            for event in self._protocol.events():
-                self._take(event)
+            while received and self._transport is not None and not self._transport.is_closing():
+                end = self._end_of_piece(received)
+                self._protocol.receive_data(received[:end])
+                received = self._behind = received[end:]
+                for event in self._protocol.events():
+                    self._take(event)
         except (RemoteProtocolError, SocketRefused) as error:
             self._fault = error
             self.abort()
@@ -129,6 +147,16 @@ class WebSocketPipe(asyncio.Protocol):
         if self._stream is not None:
             self._stream.lost(error)
 
+    def _end_of_piece(self, received: bytes) -> int:
+        """Return how much is read at a time: a line of the answer to the request, and then a frame,
+        up to the first message, behind which `give` may be called.
+        """
+        if self._cutter is None:
+            return len(received)
+        if self._is_open:
+            return self._cutter.end(received)
+        return received.find(b"\n") + 1 or len(received)
+
     def _say(self, event: Event) -> None:
         if self._transport is None:
             return
@@ -143,6 +171,7 @@ class WebSocketPipe(asyncio.Protocol):
             case BytesMessage():
                 self._on_part(event)
             case AcceptConnection():
+                self._is_open = True
                 if not self.ready.done():
                     self.ready.set_result(None)
             case Ping():
@@ -166,6 +195,7 @@ class WebSocketPipe(asyncio.Protocol):
             self._parts = []
             self._size = 0
             self._stream.received(message)
+            self._cutter = None
 
 
 async def connect_websocket(url: str) -> WebSocketPipe:

@@ -1,16 +1,23 @@
-//! One TCP connection that carries records of a tunnel, once its keys are known.
+//! One TCP connection that carries records of a tunnel, or a WebSocket's messages, once its keys are
+//! known.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use fairlead_tunnel::records::{LENGTH_BYTES, MAX_BATCH_BYTES, Opener, Sealer, Suite, TAG_BYTES};
+use fairlead_tunnel::websocket::{Found, MAX_HEADER_BYTES};
 use fairlead_tunnel::{SHARE, SPARE, Tunnel};
 use mio::Token;
 use socket2::Socket;
 
-const LARGEST_RECORD: usize = LENGTH_BYTES + MAX_BATCH_BYTES + TAG_BYTES;
+use super::websocket::WebSocket;
+
+const LARGEST_MESSAGE: usize = MAX_BATCH_BYTES + TAG_BYTES;
+/// With what goes before it, which is more in a WebSocket.
+const LARGEST_RECORD: usize = MAX_HEADER_BYTES + LARGEST_MESSAGE;
 const INPUT_BYTES: usize = 2 * LARGEST_RECORD;
 /// What a carrier without bulk has to read to.
 const SMALL_INPUT_BYTES: usize = 4096;
@@ -29,6 +36,23 @@ pub struct Keys {
     pub receive: [u8; 32],
 }
 
+/// A TCP connection that becomes a carrier, or that of a WebSocket.
+pub struct Given {
+    pub socket: Socket,
+    pub keys: Keys,
+    /// What came behind the handshake.
+    pub received: Vec<u8>,
+    /// What of the handshake has not left.
+    pub unsent: Vec<u8>,
+    pub is_websocket: bool,
+}
+
+/// Where a record is that came.
+enum Sealed {
+    Here(Range<usize>),
+    InParts,
+}
+
 /// The connection, what waits to be sent over it, and what came and is no whole record yet.
 pub struct Carrier {
     pub socket: Socket,
@@ -39,6 +63,9 @@ pub struct Carrier {
     is_finished: bool,
     /// How many bytes have come.
     pub received: u64,
+    /// Whether nothing more is to be sent: another carrier has taken its place.
+    pub is_retired: bool,
+    websocket: Option<WebSocket>,
     out: Vec<u8>,
     sent: usize,
     input: Vec<u8>,
@@ -51,13 +78,17 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    /// Make it; `received` is what came behind the handshake.
-    pub fn new(socket: Socket, token: Token, keys: Keys, received: &[u8]) -> Self {
+    /// Make it, of which a token stands for the socket.
+    pub fn new(given: Given, token: Token, is_client: bool) -> Self {
+        let (socket, received) = (given.socket, given.received);
         // Best effort: a Unix socket has neither.
         let _ = socket.set_tcp_nodelay(true);
         let _ = socket.set_tcp_notsent_lowat(MOST_NOT_SENT);
         let mut input = vec![0; SMALL_INPUT_BYTES.max(received.len())];
-        input[..received.len()].copy_from_slice(received);
+        input[..received.len()].copy_from_slice(&received);
+        let websocket = given
+            .is_websocket
+            .then(|| WebSocket::new(is_client, LARGEST_MESSAGE, Instant::now()));
         Carrier {
             socket,
             token,
@@ -66,20 +97,22 @@ impl Carrier {
             is_closing: false,
             is_finished: false,
             received: 0,
-            out: Vec::new(),
+            is_retired: false,
+            websocket,
+            out: given.unsent,
             sent: 0,
             input,
             start: 0,
             end: received.len(),
             record: LARGEST_RECORD,
-            sealer: Sealer::new(keys.suite, keys.send),
-            opener: Opener::new(keys.suite, keys.receive),
+            sealer: Sealer::new(given.keys.suite, given.keys.send),
+            opener: Opener::new(given.keys.suite, given.keys.receive),
         }
     }
 
     /// Say whether it takes a batch.
     pub fn has_room(&self) -> bool {
-        self.is_writable && self.unsent() < MOST_UNSENT
+        self.is_writable && !self.is_retired && self.unsent() < MOST_UNSENT
     }
 
     /// Return how many bytes wait for the kernel.
@@ -95,6 +128,33 @@ impl Carrier {
         self.unsent() as u64 + u64::try_from(queued).unwrap_or(0)
     }
 
+    /// Return when `keep_alive` wants to be called, if nothing happens.
+    pub fn due(&self) -> Option<Instant> {
+        self.websocket.as_ref().and_then(WebSocket::due)
+    }
+
+    /// Ask a client for a sign of life when that is due; an error if the last one did not come.
+    pub fn keep_alive(&mut self, now: Instant) -> io::Result<()> {
+        match &mut self.websocket {
+            Some(websocket) => websocket.keep_alive(now, self.received, &mut self.out),
+            None => Ok(()),
+        }
+    }
+
+    /// Tell the peer that this is the end, as far as that goes at once.
+    pub fn part(&mut self) {
+        // Behind a part of a frame it would be none.
+        let is_told = self.websocket.is_none() || self.is_finished;
+        if is_told || self.flush().is_err() || self.unsent() > 0 {
+            return;
+        }
+        if let Some(websocket) = &self.websocket
+            && websocket.close(&mut self.out).is_ok()
+        {
+            let _ = self.flush();
+        }
+    }
+
     /// Seal what the tunnel has to send, as one record; say whether it had anything.
     pub fn fill(&mut self, number: u32, tunnel: &mut Tunnel, now: Instant) -> io::Result<bool> {
         if self.sent > 0 {
@@ -102,19 +162,31 @@ impl Carrier {
             self.sent = 0;
         }
         let start = self.out.len();
-        self.out.extend_from_slice(&[0; LENGTH_BYTES]);
+        let head = match &self.websocket {
+            Some(websocket) => websocket.reserved_bytes(),
+            None => LENGTH_BYTES,
+        };
+        self.out.extend_from_slice(&[0; MAX_HEADER_BYTES][..head]);
         if !tunnel.take_batch(number, BATCH_BYTES, now, &mut self.out) {
             self.out.truncate(start);
             return Ok(false);
         }
         self.sealer
-            .seal(&mut self.out, start)
+            .seal(&mut self.out, start + head - LENGTH_BYTES)
             .map_err(io::Error::other)?;
+        if let Some(websocket) = &self.websocket {
+            websocket.frame(&mut self.out, start)?;
+        }
         Ok(true)
     }
 
     /// Give the kernel what it takes.
     pub fn flush(&mut self) -> io::Result<()> {
+        if self.unsent() < MOST_UNSENT
+            && let Some(websocket) = &mut self.websocket
+        {
+            websocket.answer(&mut self.out)?;
+        }
         while self.is_writable && self.unsent() > 0 {
             match (&self.socket).write(&self.out[self.sent..]) {
                 Ok(count) => self.sent += count,
@@ -134,6 +206,7 @@ impl Carrier {
     /// is closed under what its peer still sends is reset, and what was sent before may be lost.
     pub fn finish(&mut self) {
         if self.unsent() == 0 && !self.is_finished {
+            self.part();
             self.is_finished = true;
             let _ = self.socket.shutdown(Shutdown::Write); // one that was reset is about to be read
         }
@@ -172,18 +245,47 @@ impl Carrier {
 
     /// Return the batch of the next record that is whole.
     pub fn next_batch(&mut self) -> io::Result<Option<&[u8]>> {
-        let received = &self.input[self.start..self.end];
-        let Some(length) = Opener::whole(received).map_err(io::Error::other)? else {
-            if self.start == self.end {
-                self.start = 0;
-                self.end = 0;
+        let sealed = match (self.next_sealed()?, &mut self.websocket) {
+            (Some(Sealed::Here(place)), _) => &mut self.input[place],
+            (Some(Sealed::InParts), Some(websocket)) => websocket.reader.parts(),
+            _ => {
+                if self.start == self.end {
+                    self.start = 0;
+                    self.end = 0;
+                }
+                return Ok(None);
             }
-            return Ok(None);
         };
-        let record = &mut self.input[self.start..self.start + length];
-        self.start += length;
-        self.record = length;
-        let batch = self.opener.open(record).map_err(io::Error::other)?;
+        let batch = self.opener.open(sealed).map_err(io::Error::other)?;
         Ok(Some(batch))
+    }
+
+    /// Find what was sealed and is whole, past all else that comes over a WebSocket.
+    fn next_sealed(&mut self) -> io::Result<Option<Sealed>> {
+        let Some(websocket) = &mut self.websocket else {
+            let received = &self.input[self.start..self.end];
+            let length = Opener::whole(received).map_err(io::Error::other)?;
+            return Ok(length.map(|length| {
+                self.record = length;
+                self.start += length;
+                Sealed::Here(self.start - length + LENGTH_BYTES..self.start)
+            }));
+        };
+        loop {
+            let start = self.start;
+            let received = &mut self.input[start..self.end];
+            let Some((length, found)) = websocket.next(received)? else {
+                return Ok(None);
+            };
+            self.start += length;
+            match found {
+                Found::Message(place) => {
+                    self.record = length;
+                    return Ok(Some(Sealed::Here(start + place.start..start + place.end)));
+                }
+                Found::Parts => return Ok(Some(Sealed::InParts)),
+                Found::Nothing | Found::Ping(_) | Found::Closed(_) => {}
+            }
+        }
     }
 }

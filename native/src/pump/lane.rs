@@ -11,7 +11,7 @@ use fairlead_tunnel::{Limits, Side, Tunnel};
 use mio::event::Event as Readiness;
 use socket2::Socket;
 
-use super::carrier::{Carrier, Keys};
+use super::carrier::{Carrier, Given};
 use super::dials::Dials;
 use super::listener::Listener;
 use super::port::Port;
@@ -172,23 +172,16 @@ impl Lane {
         batch
     }
 
-    /// Use a carrier from now on; `received` is what came behind its handshake.
-    pub fn attach(
-        &mut self,
-        number: u32,
-        socket: Socket,
-        keys: Keys,
-        received: &[u8],
-        around: &mut Surroundings,
-    ) {
+    /// Use a carrier from now on.
+    pub fn attach(&mut self, number: u32, given: Given, around: &mut Surroundings) {
         self.greeting.remove(&number);
         if self.is_closed {
             let ended = Happening::CarrierLost(number, "The tunnel is over.".into());
             return self.happenings.push(ended);
         }
-        match around.watch(&socket, self.id, Role::Carrier(number)) {
+        match around.watch(&given.socket, self.id, Role::Carrier(number)) {
             Ok(token) => {
-                let carrier = Carrier::new(socket, token, keys, received);
+                let carrier = Carrier::new(given, token, self.is_client);
                 self.carriers.insert(number, carrier);
             }
             Err(error) => self.lose(number, &error),
@@ -204,6 +197,13 @@ impl Lane {
         self.tunnel.carrier_lost(number, heard, reached);
         if self.ends_at.is_none() {
             self.drop_carrier(number, "It was dropped.", around);
+        }
+    }
+
+    /// Send nothing more over a carrier: another one has taken its place.
+    pub fn retire(&mut self, number: u32) {
+        if let Some(carrier) = self.carriers.get_mut(&number) {
+            carrier.is_retired = true;
         }
     }
 
@@ -267,8 +267,9 @@ impl Lane {
     }
 
     fn drop_carrier(&mut self, number: u32, why: &str, around: &mut Surroundings) {
-        let carrier = self.carriers.remove(&number);
-        if let Some(carrier) = &carrier {
+        let mut carrier = self.carriers.remove(&number);
+        if let Some(carrier) = &mut carrier {
+            carrier.part();
             around.forget(&carrier.socket, carrier.token);
         }
         if carrier.is_some() || self.foreign.remove(&number) {
@@ -358,7 +359,9 @@ impl Lane {
         let stalled = stalled.then(|| Instant::now() + STALL);
         let due = self.tunnel.deadline().filter(|_| self.has_room());
         let asked = self.socks.deadline();
-        let all = [stalled, due, asked, self.dials.deadline(), self.ends_at];
+        let ping = self.carriers.values().filter_map(Carrier::due).min();
+        let dial = self.dials.deadline();
+        let all = [stalled, due, asked, dial, ping, self.ends_at];
         all.into_iter().flatten().min()
     }
 

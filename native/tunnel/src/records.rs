@@ -100,7 +100,8 @@ impl Sealer {
         Sealer(Turn::new(suite, key))
     }
 
-    /// Make a record of what stands in `out` behind `start` and its four bytes of length.
+    /// Make a record of what stands in `out` behind `start` and its four bytes of length, which a
+    /// carrier of messages writes over.
     pub fn seal(&mut self, out: &mut Vec<u8>, start: usize) -> Result<(), Fault> {
         let number = self.0.number()?;
         let nonce = self.0.suite.nonce(number);
@@ -141,13 +142,13 @@ impl Opener {
         Ok((received.len() - LENGTH_BYTES >= length).then_some(LENGTH_BYTES + length))
     }
 
-    /// Open one whole record where it stands and return its batch.
-    pub fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a mut [u8], Fault> {
+    /// Open what was sealed where it stands, behind its length if it has one; returns the batch.
+    pub fn open<'a>(&mut self, sealed: &'a mut [u8]) -> Result<&'a mut [u8], Fault> {
         let number = self.0.number()?;
         let nonce = self.0.suite.nonce(number);
         self.0
             .cipher
-            .open_in_place(nonce, Aad::empty(), &mut record[LENGTH_BYTES..])
+            .open_in_place(nonce, Aad::empty(), sealed)
             .map_err(|_| Fault("a record was changed, or is not of this connection"))
     }
 }

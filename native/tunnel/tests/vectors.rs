@@ -105,9 +105,13 @@ fn records_have_their_bytes_both_ways() {
             assert_eq!(Opener::whole(&record), Ok(Some(record.len())));
             if is_last {
                 assert_eq!(record[LENGTH_BYTES..], sealed, "{vector}");
-                assert_eq!(opener.open(&mut record).unwrap(), batch, "{vector}");
+                assert_eq!(
+                    opener.open(&mut record[LENGTH_BYTES..]).unwrap(),
+                    batch,
+                    "{vector}"
+                );
             } else {
-                opener.open(&mut record).unwrap();
+                opener.open(&mut record[LENGTH_BYTES..]).unwrap();
             }
         }
     }
@@ -131,13 +135,23 @@ fn a_record_that_was_changed_doubled_left_out_or_cut_is_refused() {
         let mut changed = records[0].clone();
         changed[place] ^= 1;
         let mut opener = Opener::new(Suite::Aes256Gcm, [7; 32]);
-        assert!(opener.open(&mut changed).is_err());
+        assert!(opener.open(&mut changed[LENGTH_BYTES..]).is_err());
     }
     let mut opener = Opener::new(Suite::Aes256Gcm, [7; 32]);
-    opener.open(&mut records[0].clone()).unwrap();
-    assert!(opener.open(&mut records[0].clone()).is_err());
+    opener
+        .open(&mut records[0].clone()[LENGTH_BYTES..])
+        .unwrap();
+    assert!(
+        opener
+            .open(&mut records[0].clone()[LENGTH_BYTES..])
+            .is_err()
+    );
     let mut opener = Opener::new(Suite::Aes256Gcm, [7; 32]);
-    assert!(opener.open(&mut records[1].clone()).is_err());
+    assert!(
+        opener
+            .open(&mut records[1].clone()[LENGTH_BYTES..])
+            .is_err()
+    );
     let cut = &records[0][..records[0].len() - 1];
     assert_eq!(Opener::whole(cut), Ok(None));
     assert!(Opener::whole(&[0, 0, 0, 15]).is_err());

@@ -14,9 +14,11 @@ _ON_BOTH_LOOPS = frozenset(
     {
         "test_closed_connections",
         "test_ends_of_tunnels",
+        "test_given_sockets",
         "test_lines",
         "test_lost_carriers",
         "test_socket_carriers",
+        "test_socket_frames",
         "test_stream_carriers",
         "test_tcp_carriers",
     }

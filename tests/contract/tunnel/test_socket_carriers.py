@@ -38,7 +38,7 @@ async def test_a_carrier_that_is_cut_under_way_loses_nothing(any_world: MakeWorl
         asking = asyncio.ensure_future(whole(port, content))
         for _ in range(4):
             await asyncio.sleep(0.02)  # some of it is under way
-            carrier.pipe.abort()
+            carrier.stream.abort()
             carrier = await attach_socket(it, url)
         assert await asking == content
         await it.settled()

@@ -183,6 +183,8 @@ class Hop:
 
     def __init__(self, gateway: tuple[str, int]) -> None:
         self.address = gateway
+        self.answered = bytearray()
+        """What the gateway sent, of all connections."""
         self.said = bytearray()
         """What the client sent, of all connections."""
         self.to_gateway = asyncio.Event()
@@ -199,7 +201,7 @@ class Hop:
         self._writers += [writer, back]
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forward(reader, back, self.to_gateway, self.said))
-            group.create_task(self._forward(there, writer, self.to_client, bytearray()))
+            group.create_task(self._forward(there, writer, self.to_client, self.answered))
         if self.tells_ends:
             writer.close()
             back.close()

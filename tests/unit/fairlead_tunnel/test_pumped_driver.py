@@ -41,9 +41,14 @@ class FailingTunnel:
         send: bytes,
         receive: bytes,
         received: bytes,
+        unsent: bytes,
+        is_websocket: bool,
     ) -> None:
         """Drop it."""
         connection.close()
+
+    def retire(self, carrier: int) -> None:
+        """Do nothing."""
 
     def attach_foreign(self, carrier: int) -> None:
         """Do nothing."""

@@ -41,10 +41,10 @@ impl Lane {
                     }
                 }
             }
-            let (socket, token) = (&carrier.socket, carrier.token);
             match fault {
                 Some(error) => {
-                    around.forget(socket, token);
+                    carrier.part();
+                    around.forget(&carrier.socket, carrier.token);
                     self.lose(number, &error);
                 }
                 None => {
@@ -123,7 +123,7 @@ impl Lane {
     pub(super) fn send(&mut self, now: Instant, around: &mut Surroundings) {
         let mut lost = Vec::new();
         for (&number, carrier) in &mut self.carriers {
-            if let Err(error) = carrier.flush() {
+            if let Err(error) = carrier.keep_alive(now).and_then(|()| carrier.flush()) {
                 lost.push((number, error));
             }
         }
