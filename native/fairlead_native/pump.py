@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -73,11 +74,12 @@ class TunnelUser(Protocol):
         """Note that the tunnel has ended, after all its channels and before its carriers."""
         ...
 
-    def gone(self, last: bytes) -> None:
-        """Note that its carriers have ended too; nothing follows.
+    def untold(self, last: bytes) -> None:
+        """Note the batch that ends the tunnel, which no carrier took; the pump has no more."""
+        ...
 
-        `last` is the batch that ends the tunnel, if no carrier took it.
-        """
+    def gone(self) -> None:
+        """Note that its carriers have ended too; nothing follows."""
         ...
 
     def failed(self, message: str) -> None:
@@ -369,12 +371,16 @@ class _Teller:
 
     def gone(self, tunnel: int, /) -> None:
         """Have a tunnel forgotten, behind all that was asked of it."""
+        with contextlib.suppress(RuntimeError):  # the pump has failed, which is about to be told
+            last = self._core.last_batch(tunnel)
+            if last and (user := self.users.get(tunnel)):
+                user.untold(last)
         self._core.forget(tunnel)
 
-    def forgotten(self, tunnel: int, last: bytes, /) -> None:
+    def forgotten(self, tunnel: int, /) -> None:
         """Pass on that nothing is left of a tunnel."""
         if user := self.users.pop(tunnel, None):
-            user.gone(last)
+            user.gone()
 
     def ended_all(self, message: str, /) -> None:
         """Pass on that the pump has ended."""

@@ -203,8 +203,7 @@ impl Pump {
             if let Some(due) = lane.scheduled.take() {
                 self.deadlines.remove(&(due, id));
             }
-            let last = lane.last_batch(Instant::now());
-            lane.happenings.push(Happening::Forgotten(last));
+            lane.happenings.push(Happening::Forgotten);
             self.events.push(id, &mut lane.happenings);
         }
     }

@@ -258,6 +258,12 @@ impl PumpCore {
         Ok(())
     }
 
+    /// Return the batch that ends a tunnel, empty when it has left.
+    fn last_batch<'py>(&self, py: Python<'py>, tunnel: u32) -> PyResult<Bound<'py, PyBytes>> {
+        let batch = self.ask(py, tunnel, |lane, _| lane.last_batch(Instant::now()))?;
+        Ok(PyBytes::new(py, &batch.unwrap_or_default()))
+    }
+
     /// Have a tunnel no more of which `gone` was told; `forgotten` follows.
     fn forget(&self, tunnel: u32) {
         self.locked(|thread| thread.send(Box::new(move |pump| pump.forget(tunnel))));

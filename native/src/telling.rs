@@ -52,10 +52,7 @@ pub fn tell(
             sink.call_method1(intern!(py, "over"), (tunnel, reason, message))
         }
         Happening::Gone => sink.call_method1(intern!(py, "gone"), (tunnel,)),
-        Happening::Forgotten(last) => {
-            let last = PyBytes::new(py, &last);
-            sink.call_method1(intern!(py, "forgotten"), (tunnel, last))
-        }
+        Happening::Forgotten => sink.call_method1(intern!(py, "forgotten"), (tunnel,)),
         Happening::Failed(message) => sink.call_method1(intern!(py, "ended_all"), (message,)),
     }
     .map(drop)

@@ -205,9 +205,7 @@ class PumpedDriver:
             if not carrier.can_send:
                 continue
             batch = None
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the pump has failed, which is about to be told
+            with contextlib.suppress(RuntimeError):  # the pump has failed
                 batch = self._tunnel.take_batch(number, carrier.most_bytes)
             if batch is None:
                 continue  # the client has lost it, which is about to be told
@@ -382,9 +380,12 @@ class PumpedDriver:
             carrier.close()
         self._user.over(reason, message)
 
-    def gone(self, last: bytes) -> None:
-        """Tell carriers that came when the tunnel was over; `last` may go with a later answer."""
+    def untold(self, last: bytes) -> None:
+        """Keep what ends the tunnel for a later answer."""
         self._last = last
+
+    def gone(self) -> None:
+        """Tell carriers that came when the tunnel was over."""
         for number in [*self._streams]:
             self.carrier_lost(number, "The tunnel is over.")
 
@@ -396,4 +397,4 @@ class PumpedDriver:
             self.ended(channel, reason, message)
         if not self._is_told:
             self.over(reason, message)
-        self.gone(b"")
+        self.gone()

@@ -56,9 +56,8 @@ pub enum Happening {
     Over(String, String),
     /// All carriers have ended too.
     Gone,
-    /// Nothing more is told: Python has heard that, and asked to have it forgotten. The batch that
-    /// ends the tunnel is in it if no carrier took it.
-    Forgotten(Vec<u8>),
+    /// Nothing more is told: Python has heard that, and asked to have it forgotten.
+    Forgotten,
     /// The thread has ended by a fault of its own, and every tunnel with it.
     Failed(String),
 }
