@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from types import FrameType
 from typing import cast
 
 import pytest
@@ -226,17 +228,27 @@ def test_a_session_has_a_deadline_for_calls_without_one() -> None:
 
 
 def test_an_interrupt_of_the_caller_gives_the_call_up() -> None:
-    begun = threading.Event()
+    begun, interrupted = threading.Event(), threading.Event()
     main = threading.get_ident()
+
+    def once(number: int, frame: FrameType | None) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
 
     def interrupt() -> None:
         assert begun.wait(SECONDS)
+        # Python does not see one that comes just before it sleeps in the kernel, until it wakes.
         signal.pthread_kill(main, signal.SIGINT)
+        while not interrupted.wait(0.5):
+            signal.pthread_kill(main, signal.SIGINT)
 
     with (
+        ExitStack() as after,
         plain_link({"begin": begun.set}, free_seconds=SECONDS) as link,
         ThreadPoolExecutor() as threads,
     ):
+        after.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, once))
         call(link, "add")
         interrupting = threads.submit(interrupt)
 
