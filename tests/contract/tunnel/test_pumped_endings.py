@@ -10,11 +10,46 @@ pytest.importorskip("fairlead_native", reason="the native core is not built: mak
 
 from fairlead_native import Pump
 from fairlead_tunnel.frames import Close, decode
-from fairlead_tunnel.outbox import SMALLEST_BATCH
+from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
 from tests.contract.tunnel.pumped_ends import PumpedGatewayEnd
 from tests.contract.tunnel.talks import SECONDS
 
 pytestmark = pytest.mark.asyncio
+
+
+class FullCarrier:
+    """Has no room, but for what ends the tunnel."""
+
+    can_send = False
+    takes_last = True
+    most_bytes = SMALLEST_BATCH
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def send(self, batch: Batch) -> None:
+        """Keep it."""
+        self.sent.append(b"".join(batch.pieces))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+def _reasons(batch: bytes) -> list[str]:
+    """Return why a batch ends the tunnel."""
+    return [each.reason for each in decode(batch)[2] if isinstance(each, Close)]
+
+
+async def test_the_end_leaves_behind_a_full_carrier_that_the_pump_was_not_given() -> None:
+    pump = Pump()
+    gateway, carrier = PumpedGatewayEnd(pump), FullCarrier()
+    gateway.driver.attach(1, carrier)
+    gateway.driver.close("expired", "It was too old.")
+    assert [_reasons(each) for each in carrier.sent] == [["expired"]]
+    pump.close()
 
 
 async def test_an_answer_is_the_end_though_the_pump_is_forgetting_the_tunnel(
@@ -32,6 +67,5 @@ async def test_an_answer_is_the_end_though_the_pump_is_forgetting_the_tunnel(
     monkeypatch.setattr(pump._teller, "gone", forget_and_ask)
     gateway.driver.close("expired", "It was too old.")
     async with asyncio.timeout(SECONDS):
-        frames = decode(await answer)[2]
-    assert [each.reason for each in frames if isinstance(each, Close)] == ["expired"]
+        assert _reasons(await answer) == ["expired"]
     pump.close()
