@@ -200,16 +200,13 @@ class GatewayDesk:
         await self._launches.open_port(session.tenant, session.launch_id, port, meeting)
 
     async def _held(self, session_id: str) -> Session:
-        """Return a session; while the store is away also one that is connected as far as this
-        process knows, since nobody can close it meanwhile.
+        """Return a session; one that is connected as far as this process knows without asking the
+        store, which may hang: another replica that closes a session says so to this one.
         """
-        try:
-            return await self._book.get(session_id)
-        except Unavailable:
-            known = self._book.known(session_id)
-            if known is None or not known.is_connected:
-                raise
+        known = self._book.known(session_id)
+        if known is not None and known.is_connected:
             return self._book.timely(known)
+        return await self._book.get(session_id)
 
     async def _take(
         self, gateway_id: str, session_id: str, step: Callable[[Session], Session]

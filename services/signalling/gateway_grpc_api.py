@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 GATEWAY_SERVICE = pb.DESCRIPTOR.services_by_name["GatewayService"].full_name
 _PORT_REQUESTS = 128
+_QUEUED_REPORTS = 256
 
 ServersOf = Callable[[Session], Sequence[IceServer]]
 
@@ -108,8 +109,12 @@ class GatewayApi(rpc.GatewayServiceServicer):
     ) -> None:
         open_ports = asyncio.Semaphore(_PORT_REQUESTS)
         renewing: asyncio.Task[None] | None = None
+        # Reports are taken in order, beside the requests for ports: a port does not wait for a
+        # report of another session that waits for the store.
+        reports: asyncio.Queue[pb.SynchronizeRequest | None] = asyncio.Queue(_QUEUED_REPORTS)
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._take_all(reports, association))
                 async for request in requests:
                     kind = request.WhichOneof("message")
                     if kind == "heartbeat":
@@ -124,7 +129,7 @@ class GatewayApi(rpc.GatewayServiceServicer):
                         if renewing is None or renewing.done():
                             renewing = tasks.create_task(self._renew(association))
                     elif kind != "port_wanted":
-                        await self._take(request, association)
+                        await reports.put(request)
                     elif open_ports.locked():
                         association.give(
                             Grant(request.port_wanted.request_id, PortRequestsExceeded())
@@ -135,10 +140,17 @@ class GatewayApi(rpc.GatewayServiceServicer):
                             self._open_port(request.port_wanted, association, hello.workers_address)
                         )
                         task.add_done_callback(lambda _: open_ports.release())
+                await reports.put(None)
                 if renewing is not None:
                     renewing.cancel()
         finally:
             association.end("closed")
+
+    async def _take_all(
+        self, reports: asyncio.Queue[pb.SynchronizeRequest | None], association: Association
+    ) -> None:
+        while (report := await reports.get()) is not None:
+            await self._take(report, association)
 
     async def _renew(self, association: Association) -> None:
         """Renew the lease of a gateway and then its sessions, if the store is there."""

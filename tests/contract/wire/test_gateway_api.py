@@ -13,7 +13,7 @@ from fairlead.session.v1 import session_pb2 as pb
 from tests.contract.wire.scripted_gateway import GATEWAY, ScriptedGateway
 from tests.contract.wire.test_sessions_api import Desk, desk, reason_of
 from tests.eventually import eventually
-from tests.fakes.sessions import ANSWER, OFFER
+from tests.fakes.sessions import ANSWER, OFFER, FakeSessionStore
 
 __all__ = ["desk"]
 pytestmark = pytest.mark.asyncio
@@ -145,6 +145,30 @@ async def test_a_refused_offer_reaches_the_client(desk: Desk) -> None:
         assert reason_of(caught.value) == "offer_refused"
         assert "No candidate fits." in (caught.value.details() or "")
         assert (await desk.get(session.session_id)).close_reason == "offer_failed"
+
+
+async def test_a_port_does_not_wait_for_a_report_that_waits_for_the_store(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, hang = asyncio.Event(), asyncio.Event()
+
+    async def save(*_: object, **__: object) -> bool:
+        asked.set()
+        await hang.wait()
+        return False
+
+    async def connected() -> bool:
+        return (await desk.get(first)).state == pb.SESSION_STATE_CONNECTED
+
+    async with desk.gateway() as gate:
+        await gate.hello()
+        first, second = await answered(desk, gate), await answered(desk, gate)
+        await gate.change(first, connected=True)
+        await eventually(connected)
+        monkeypatch.setattr(FakeSessionStore, "save", save)
+        await gate.change(second, connected=True)
+        await asyncio.wait_for(asked.wait(), 60)
+        assert not (await gate.port(first, 1)).HasField("refusal")
 
 
 async def test_ports_are_refused_with_a_reason(desk: Desk) -> None:

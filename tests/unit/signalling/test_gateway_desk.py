@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import NoReturn
 
 import pytest
 
@@ -66,6 +67,21 @@ async def test_a_connected_session_takes_ports_also_while_the_store_is_away(hous
     house.store.raising = Unavailable("Away.", reason="redis_unavailable")
     with pytest.raises(Unavailable):
         await house.desk.open_port(GATEWAY, connected.session_id, 8080, MEETING)
+
+
+async def test_a_port_of_a_connected_session_does_not_wait_for_a_store_that_hangs(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    association, _ = await house.connect()
+    session = await house.answered(association)
+    await house.desk.take_change(GATEWAY, session.session_id, connected=True, reason="")
+
+    async def hang(session_id: str) -> NoReturn:
+        raise AssertionError("the store was asked")
+
+    monkeypatch.setattr(house.store, "get", hang)
+    await house.desk.open_port(GATEWAY, session.session_id, 8080, MEETING)
+    assert house.launches.opened == [(HELD.launch_id, 8080, MEETING)]
 
 
 async def test_a_terminal_is_opened_as_a_port_is(house: House) -> None:
