@@ -39,8 +39,8 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much the store keeps; a trace that is larger than `spans_per_trace` keeps its first
-    spans.
+    """How much the store keeps; a trace that is larger than `spans_per_trace` loses the oldest
+    spans of the name that it has most of, so that thousands of one kind do not hide the others.
     """
 
     traces: int = 500
@@ -52,7 +52,20 @@ class Limits:
 @dataclass(slots=True)
 class _Trace:
     spans: dict[str, dict[str, Value]] = field(default_factory=dict)
+    by_name: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The size of each span by its id, oldest first, by the name of the span."""
     content_bytes: int = 0
+
+    def forget_one(self) -> int:
+        """Drop the oldest span of the most frequent name; returns its size."""
+        name, sizes = max(self.by_name.items(), key=lambda each: len(each[1]))
+        span_id = next(iter(sizes))
+        size = sizes.pop(span_id)
+        if not sizes:
+            del self.by_name[name]
+        del self.spans[span_id]
+        self.content_bytes -= size
+        return size
 
 
 class SpanStore:
@@ -92,8 +105,10 @@ class SpanStore:
         span_id = span.span_id.hex()
         if span_id not in trace.spans:
             if len(trace.spans) >= self._limits.spans_per_trace:
-                return
+                self._content_bytes -= trace.forget_one()
+                self._spans -= 1
             size = span.ByteSize()
+            trace.by_name.setdefault(span.name, {})[span_id] = size
             trace.content_bytes += size
             self._content_bytes += size
             self._spans += 1

@@ -1,17 +1,32 @@
 """The gateway's spans: `session.offer` and `session.restart` around an answer, `session.connect`
 from an offer to the path that carries, `channel.open` around an opening, `channel.dial` around a
 connection to a host; in tunnels around those that failed or were slow.
+
+A session may open thousands of channels: of its `channel.*` spans only the first ones and then one
+now and then are recorded, and each says how many before it were not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
-from opentelemetry.trace import Span, StatusCode, TracerProvider
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    StatusCode,
+    TraceFlags,
+    TracerProvider,
+    get_current_span,
+    use_span,
+)
 
 from chassis.errors import FairleadError
 from chassis.telemetry import remote_context
@@ -29,12 +44,103 @@ from relay_gateway.session import WantedSession
 
 SLOW_SECONDS = 0.05
 """A tunnel's connection that took so long has a span."""
-ATTRIBUTES = ("fairlead.session.id", "fairlead.channel.port", "error.type")
+ATTRIBUTES = (
+    "fairlead.session.id",
+    "fairlead.channel.port",
+    "fairlead.channel.unrecorded",
+    "error.type",
+)
+FIRST_RECORDED = 32
+"""So many openings of a session have spans, and so many that failed; later ones share a rate."""
+RECORD_SECONDS = 10.0
+_MOST_SESSIONS = 4096
+
+Monotonic = Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The spans that a session may have now: a token bucket."""
+
+    left: float
+    at: float
+    unrecorded: int = 0
+
+
+class ChannelSampler:
+    """Chooses which openings of a session have a span."""
+
+    def __init__(self, monotonic: Monotonic) -> None:
+        self._monotonic = monotonic
+        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+
+    def take(self, session_id: str) -> int | None:
+        """Return how many were not recorded since the last one that was, or None: this one is not
+        to be recorded either.
+        """
+        now = self._monotonic()
+        budget = self._budgets.setdefault(session_id, _Budget(FIRST_RECORDED, now))
+        self._budgets.move_to_end(session_id)
+        while len(self._budgets) > _MOST_SESSIONS:
+            self._budgets.popitem(last=False)
+        refill = (now - budget.at) / RECORD_SECONDS
+        budget.left, budget.at = min(budget.left + refill, FIRST_RECORDED), now
+        if budget.left < 1.0:
+            budget.unrecorded += 1
+            return None
+        budget.left -= 1.0
+        unrecorded, budget.unrecorded = budget.unrecorded, 0
+        return unrecorded
 
 
 class _Spans:
-    def __init__(self, tracer_provider: TracerProvider) -> None:
+    def __init__(
+        self, tracer_provider: TracerProvider, *, monotonic: Monotonic = time.monotonic
+    ) -> None:
         self._tracer = tracer_provider.get_tracer("relay_gateway")
+        self._ids = RandomIdGenerator()
+        self._openings = ChannelSampler(monotonic)
+        self._failures = ChannelSampler(monotonic)
+
+    @contextmanager
+    def open_channel(self, name: str, session: WantedSession, port: int) -> Iterator[None]:
+        """Open a span if it is to be recorded; otherwise nobody else records one below it, and one
+        that fails gets a span afterwards.
+        """
+        unrecorded = self._openings.take(session.session_id)
+        if unrecorded is not None:
+            with self.open(name, session, **_channel(port, unrecorded)):
+                yield
+            return
+        began_ns = time.time_ns()
+        parent = get_current_span(remote_context(session.traceparent)).get_span_context()
+        trace_id = parent.trace_id or self._ids.generate_trace_id()
+        span_id = parent.span_id or self._ids.generate_span_id()
+        unsampled = SpanContext(trace_id, span_id, True, TraceFlags.get_default())
+        try:
+            with use_span(NonRecordingSpan(unsampled), record_exception=False):
+                yield
+        except Exception as error:
+            self.note_failure(name, session, port, began_ns, time.time_ns(), error)
+            raise
+
+    def note_failure(
+        self,
+        name: str,
+        session: WantedSession,
+        port: int,
+        began_ns: int,
+        ended_ns: int,
+        error: Exception | None,
+    ) -> None:
+        """Record an opening that failed, or was slow, when it is over."""
+        unrecorded = self._failures.take(session.session_id)
+        if unrecorded is None:
+            return
+        span = self.begin(name, session, began_ns=began_ns, **_channel(port, unrecorded))
+        if error is not None:
+            _fail(span, error)
+        span.end(ended_ns)
 
     @contextmanager
     def open(self, name: str, session: WantedSession, **attributes: int) -> Iterator[None]:
@@ -62,6 +168,10 @@ class _Spans:
             attributes=_attributes(session, attributes),
             start_time=began_ns,
         )
+
+
+def _channel(port: int, unrecorded: int) -> dict[str, int]:
+    return {"port": port, **({"unrecorded": unrecorded} if unrecorded else {})}
 
 
 def _attributes(session: WantedSession, channel: Mapping[str, int]) -> dict[str, str | int]:
@@ -108,13 +218,19 @@ class TracedCarrier:
 class TracedOpener:
     """An opener whose openings are spans; the bytes that follow are none."""
 
-    def __init__(self, *, opener: ChannelOpening, tracer_provider: TracerProvider) -> None:
+    def __init__(
+        self,
+        *,
+        opener: ChannelOpening,
+        tracer_provider: TracerProvider,
+        monotonic: Monotonic = time.monotonic,
+    ) -> None:
         self._opener = opener
-        self._spans = _Spans(tracer_provider)
+        self._spans = _Spans(tracer_provider, monotonic=monotonic)
 
     async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
         """Connect to a port of the session's sandbox, or to a terminal in it."""
-        with self._spans.open("channel.open", session, port=port):
+        with self._spans.open_channel("channel.open", session, port):
             return await self._opener.open(session, port, execution_id)
 
 
@@ -127,7 +243,7 @@ class TracedDialler:
 
     async def dial(self, session: WantedSession, host: str, port: int) -> Stream:
         """Connect to a host."""
-        with self._spans.open("channel.dial", session, port=port):
+        with self._spans.open_channel("channel.dial", session, port):
             return await self._dialler.dial(session, host, port)
 
 
@@ -204,7 +320,4 @@ class TracedConnector:
         ended_ns = self._time_ns()
         if error is None and ended_ns - began_ns < SLOW_SECONDS * 1e9:
             return
-        span = self._spans.begin("channel.dial", session, began_ns=began_ns, port=port)
-        if error is not None:
-            _fail(span, error)
-        span.end(ended_ns)
+        self._spans.note_failure("channel.dial", session, port, began_ns, ended_ns, error)

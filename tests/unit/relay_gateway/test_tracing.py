@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from errno import ETIMEDOUT
+from typing import cast
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -14,10 +16,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chassis.errors import FairleadError
+from chassis.telemetry import traceparent
 from relay_gateway.happening import Happening
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
-from relay_gateway.tracing import ATTRIBUTES, TracedCarrier, TracedConnector, TracedOpener
+from relay_gateway.tracing import (
+    ATTRIBUTES,
+    FIRST_RECORDED,
+    RECORD_SECONDS,
+    TracedCarrier,
+    TracedConnector,
+    TracedOpener,
+)
 from tests.fakes.gateway_ports import CarrierFake
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -52,6 +62,45 @@ async def test_both_spans_are_in_the_offers_trace_with_listed_attributes_only() 
     }
     assert opening.status.description == "port_timeout"
     assert offer.status.is_ok or offer.status.is_unset
+
+
+class CountingOpener:
+    """Keeps the trace context in which it is asked; port 1 is refused."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def open(self, session: WantedSession, port: int, execution_id: str = "") -> Stream:
+        self.asked.append(traceparent())
+        if port == 1:
+            raise PortTimeout
+        return cast(Stream, None)
+
+
+@pytest.mark.asyncio
+async def test_of_many_channels_of_a_session_some_have_spans() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    now, opener = 0.0, CountingOpener()
+    traced = TracedOpener(opener=opener, tracer_provider=provider, monotonic=lambda: now)
+    for _ in range(1000):
+        await traced.open(SESSION, 80)
+    assert len(exporter.get_finished_spans()) == FIRST_RECORDED
+    assert opener.asked[-1].startswith(f"00-{TRACE}-")
+    assert [opener.asked[0][-2:], opener.asked[-1][-2:]] == ["01", "00"]  # sampled, and not
+    for _ in range(100):
+        with pytest.raises(PortTimeout):
+            await traced.open(SESSION, 1)
+    failed = exporter.get_finished_spans()[FIRST_RECORDED:]
+    assert [span.status.description for span in failed] == ["port_timeout"] * FIRST_RECORDED
+    now += RECORD_SECONDS
+    await traced.open(SESSION, 80)
+    last = exporter.get_finished_spans()[-1]
+    unrecorded = 1000 - FIRST_RECORDED + 100
+    assert (last.attributes or {})["fairlead.channel.unrecorded"] == unrecorded
+    await traced.open(replace(SESSION, session_id="ses_b"), 80)
+    assert len(exporter.get_finished_spans()) == 2 * FIRST_RECORDED + 2
 
 
 @pytest.mark.asyncio
