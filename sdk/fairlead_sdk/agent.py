@@ -22,7 +22,7 @@ from fairlead_sdk.agent_client import peer_user
 from fairlead_sdk.agent_place import agent_environment, agent_socket_path, agent_token
 from fairlead_sdk.agent_work import RemoteOutput, launch_for
 from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.discovery import find_mesh
+from fairlead_sdk.discovery import Mesh, find_mesh
 from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.ssh_address import SshAddress
 from fairlead_sdk.ssh_kept import KeptSsh
@@ -157,15 +157,15 @@ class Agent:
             self._hosts[url] = kept
         return kept
 
-    async def _door(self, directory: str) -> FrontDoor:
-        """Give the front door that a command in `directory` finds, opened once."""
+    async def _door(self, directory: str) -> tuple[FrontDoor, Mesh]:
+        """Return the front door that a command in `directory` finds, opened once."""
         mesh = find_mesh(environment=self._environment, directory=Path(directory))
         place = (mesh.url, mesh.api_key)
         door = self._doors.get(place)
         if door is None:
             door = FrontDoor(url=mesh.url, api_key=mesh.api_key, kept_seconds=_KEPT_SECONDS)
             self._doors[place] = await self._stack.enter_async_context(door)
-        return door
+        return door, mesh
 
     async def _keep_warm(self) -> None:
         while True:

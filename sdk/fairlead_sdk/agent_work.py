@@ -15,9 +15,10 @@ from fairlead_sdk.cli.running import HUNG_UP, INTERRUPTED, Interrupts, ended
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.verbs import read_launch
 from fairlead_sdk.client import FrontDoor
+from fairlead_sdk.discovery import Mesh
 from fairlead_sdk.uploads import Histories
 
-OpenDoor = Callable[[str], Awaitable[FrontDoor]]
+OpenDoor = Callable[[str], Awaitable[tuple[FrontDoor, Mesh]]]
 
 
 class RemoteOutput:
@@ -105,7 +106,9 @@ async def launch_for(
         listening.append(asyncio.ensure_future(_listen(reader, interrupts)))
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        door = await open_door(directory)
+        door, mesh = await open_door(directory)
+        if mesh.notice:
+            terminal.say(mesh.notice)
         return await launching(chosen, door=door, histories=histories)(terminal, interrupts)
 
     terminal = Terminal(is_json=is_json, output=output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,11 +31,12 @@ def main(
     try:
         match arguments.verb:
             case "up" if arguments.detach:
-                return up_detached(path=path, command=(sys.executable, "-m", module, "up"))
+                command = (sys.executable, "-m", module, "up")
+                return up_detached(path=path, command=command, as_json=arguments.output == "json")
             case "up":
                 return up(path=path, planner=planned(DEFAULT_PORTS))
             case "down":
-                return down(path=path)
+                return down(path=path, as_json=arguments.output == "json")
             case "status":
                 return status(path=path, as_json=arguments.output == "json")
             case "demo":
@@ -47,6 +49,15 @@ def main(
                 return doctor(as_json=arguments.output == "json")
     except StackError as error:
         sys.stderr.write(error.text() + "\n")
+        if getattr(arguments, "output", "") == "json":
+            problem = {
+                "type": "urn:fairlead:problem:stack_failed",
+                "title": "StackError",
+                "detail": error.message,
+                "reason": "stack_failed",
+                "remedy": " ".join(error.remedies),
+            }
+            sys.stdout.write(json.dumps(problem) + "\n")
         return UNAVAILABLE
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -61,11 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     start = verbs.add_parser("up", help="run a stack until Ctrl-C")
     start.add_argument("--detach", action="store_true", help="return when it is ready")
-    verbs.add_parser("down", help="stop the stack")
+    stop = verbs.add_parser("down", help="stop the stack")
     shown = verbs.add_parser("demo", help="start a stack, show a launch twice, stop")
     shown.add_argument("--repo", type=Path, help="the repository to launch (this checkout)")
     shown.add_argument("--cmd", help="the shell command to run in it")
-    for name, text in (("status", "say what runs"), ("doctor", "say what this machine can do")):
-        verb = verbs.add_parser(name, help=text)
+    status_verb = verbs.add_parser("status", help="say what runs")
+    doctor_verb = verbs.add_parser("doctor", help="say what this machine can do")
+    for verb in (start, stop, status_verb, doctor_verb):
         verb.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser

@@ -19,18 +19,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from devstack.errors import StackError
+from fairlead_sdk.discovery import state_home
 
 RUNTIME_PREFIX = "fairlead-run-"
 DEMO_PREFIX = "fairlead-demo-"
 # sun_path holds 108 bytes on Linux, 104 on macOS; the longest socket name needs about 40.
 _LONGEST_RUNTIME_PARENT = 60
 _ABANDONED_SECONDS = 60.0
-
-
-def state_home() -> Path:
-    """Return `$XDG_STATE_HOME/fairlead`, where the link to the last started stack lives."""
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "fairlead"
 
 
 def checkout() -> Path | None:
@@ -165,28 +160,6 @@ class StateDirectory:
         if isinstance(runtime, str) and Path(runtime).name.startswith(RUNTIME_PREFIX):
             remove_tree(Path(runtime))
         self.runtime = None
-
-
-def point_current_at(path: Path) -> None:
-    """Let `$XDG_STATE_HOME/fairlead/current` name `path`; a home that cannot be written to is left
-    alone.
-    """
-    link = state_home() / "current"
-    try:
-        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = link.with_name(f"current.{os.getpid()}")
-        draft.unlink(missing_ok=True)
-        draft.symlink_to(path)
-        draft.replace(link)
-    except OSError:
-        return
-
-
-def remove_current(path: Path) -> None:
-    """Remove the `current` link when it still names `path`."""
-    link = state_home() / "current"
-    if link.is_symlink() and os.readlink(link) == str(path):
-        link.unlink(missing_ok=True)
 
 
 def throwaway_state() -> Path:

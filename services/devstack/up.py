@@ -17,8 +17,9 @@ from devstack.lifetime import AlreadyRunning, live
 from devstack.processes import last_lines
 from devstack.rooms import Plan, Planner
 from devstack.screen import Screen
-from devstack.state import StateDirectory, point_current_at, remove_current, state_home
+from devstack.state import StateDirectory
 from devstack.supervisor import Supervisor
+from fairlead_sdk.discovery import list_contexts, register_stack
 
 _DETACH_SECONDS = 120.0
 _DOWN_SECONDS = 20.0
@@ -29,17 +30,14 @@ def up(*, path: Path, planner: Planner) -> int:
     """Run a stack in the foreground until a signal; 0 then, and when one runs already."""
     screen = Screen(stream=sys.stderr)
     state = StateDirectory(path)
+    _register(screen, path)
     is_ready = False
 
     async def stay(supervisor: Supervisor, _: Plan) -> int:
         nonlocal is_ready
         is_ready = True
-        point_current_at(path)
-        try:
-            _summary(screen, state)
-            await supervisor.wait()
-        finally:
-            remove_current(path)
+        _summary(screen, state)
+        await supervisor.wait()
         return 0
 
     try:
@@ -49,12 +47,15 @@ def up(*, path: Path, planner: Planner) -> int:
     return 0 if is_ready and status == INTERRUPTED else status
 
 
-def up_detached(*, path: Path, command: tuple[str, ...]) -> int:
-    """Start `command`, a foreground `up`, in a session of its own and return when it is ready."""
+def up_detached(*, path: Path, command: tuple[str, ...], as_json: bool) -> int:
+    """Start `command`, a foreground `up`, in a session of its own and return when it is ready.
+
+    With `as_json` the description of the stack is written to standard output.
+    """
     screen = Screen(stream=sys.stderr)
     state = StateDirectory(path)
     if state.is_held():
-        return _already_running(screen, state)
+        return _running(screen, state, as_json=as_json)
     log = _supervisor_log(state)
     with log.open("wb") as stream:
         process = subprocess.Popen(  # noqa: S603 - this very program
@@ -70,11 +71,13 @@ def up_detached(*, path: Path, command: tuple[str, ...]) -> int:
         while process.poll() is None and time.monotonic() < deadline:
             described = state.described()
             if described and described.get("pid") == process.pid:
+                if as_json:
+                    return _running(screen, state, as_json=True)
                 _summary(screen, state)
                 return 0
             time.sleep(_PAUSE)
         if process.returncode == 0:
-            return _already_running(screen, state)
+            return _running(screen, state, as_json=as_json)
         screen.line("\n".join(last_lines(log, 40)))
         return process.returncode or UNAVAILABLE
     except KeyboardInterrupt:
@@ -86,14 +89,14 @@ def up_detached(*, path: Path, command: tuple[str, ...]) -> int:
             process.wait()
 
 
-def down(*, path: Path) -> int:
+def down(*, path: Path, as_json: bool) -> int:
     """Stop the stack of `path` and return when nothing of it is left; 0 too if there is none."""
     screen = Screen(stream=sys.stderr)
     state = StateDirectory(path)
     holder = state.holder()
     if holder is None:
         screen.line(f"No stack runs from {path}.{_elsewhere(path)}")
-        return 0
+        return _stopped(path, as_json=as_json)
     started = time.monotonic()
     number = signal.SIGTERM
     while state.holder() == holder:
@@ -105,6 +108,12 @@ def down(*, path: Path) -> int:
             break
         number = signal.SIGKILL
     screen.step(f"stopped the stack of {path}", time.monotonic() - started)
+    return _stopped(path, as_json=as_json)
+
+
+def _stopped(path: Path, *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(json.dumps({"state": str(path), "running": False}) + "\n")
     return 0
 
 
@@ -114,10 +123,9 @@ def status(*, path: Path, as_json: bool) -> int:
     """
     described = StateDirectory(path).described()
     if described is None:
-        if as_json:
-            sys.stdout.write(json.dumps({"state": str(path), "running": False}) + "\n")
-        else:
+        if not as_json:
             sys.stderr.write(f"No stack runs from {path}.{_elsewhere(path)}\n")
+        _stopped(path, as_json=as_json)
         return UNAVAILABLE
     code, _ = asyncio.run(health.http_answer(f"{described.get('url')}/readyz"))
     is_ready = code == 200
@@ -149,6 +157,14 @@ def _summary(screen: Screen, state: StateDirectory) -> None:
         screen.line(f"  {name:<9} {value}")
 
 
+def _running(screen: Screen, state: StateDirectory, *, as_json: bool) -> int:
+    if not as_json:
+        return _already_running(screen, state)
+    answer = {"state": str(state.path), **(state.described() or {}), "running": state.is_held()}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
 def _already_running(screen: Screen, state: StateDirectory) -> int:
     described = state.described()
     place = f"at {described.get('url')}" if described else "(it is still starting)"
@@ -156,12 +172,23 @@ def _already_running(screen: Screen, state: StateDirectory) -> int:
     return 0
 
 
+def _register(screen: Screen, path: Path) -> None:
+    """Keep the stack as a context; a home that cannot be written to is no error."""
+    try:
+        register_stack(path)
+    except OSError as error:
+        screen.line(f"No context was kept for this stack: {error.strerror}.")
+
+
 def _elsewhere(path: Path) -> str:
-    current = state_home() / "current"
-    other = current.resolve()
-    if other == path.resolve() or not StateDirectory(other).is_held():
+    others = [
+        context.name
+        for context in list_contexts()
+        if context.state and context.is_live and Path(context.state) != path
+    ]
+    if not others:
         return ""
-    return f" One runs from {other}: set FAIRLEAD_STATE={other} to mean that one."
+    return f" Elsewhere: {', '.join(others)}; fairlead --context NAME means one of those."
 
 
 def _wait_free(state: StateDirectory, seconds: float) -> bool:

@@ -86,9 +86,8 @@ class Places:
     def _leftovers(self) -> list[str]:
         folders = [path for name in ("run", "tmp") for path in (self.root / name).iterdir()]
         sockets = [path for path in self.root.rglob("*") if path.is_socket()]
-        links = (self.root / "home").rglob("current")
         description = [path for path in [self.state / "stack.json"] if path.exists()]
-        return [*self.commands(), *map(str, [*folders, *sockets, *links, *description])]
+        return [*self.commands(), *map(str, [*folders, *sockets, *description])]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_sdk.discovery import list_contexts
 from tests.e2e.running_stack import (
     ROOT,
     Places,
@@ -50,7 +51,6 @@ def verb(where: Places, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_down_leaves_nothing(stubs: RunningStack) -> None:
     assert len(stubs.pids) == 3
-    assert (stubs.places.root / "home/fairlead/current").resolve() == stubs.state
     assert verb(stubs.places, "down").returncode == 0
     assert stubs.supervisor.wait(5) == 0
     assert stubs.places.leftovers() == []
@@ -90,7 +90,19 @@ def test_a_second_up_says_where_the_first_one_is(stubs: RunningStack) -> None:
     assert second.returncode == 0
     assert f"already running from {stubs.state} at {stubs.url}" in second.stderr
     assert stubs.supervisor.poll() is None
-    assert (stubs.places.root / "home/fairlead/current").is_symlink()
+
+
+def test_up_and_down_answer_in_json_and_keep_a_context(own_places: Places) -> None:
+    started = json.loads(verb(own_places, "up", "--detach", "-o", "json").stdout)
+    again = json.loads(verb(own_places, "up", "--detach", "-o", "json").stdout)
+    assert started == again
+    assert (started["running"], started["state"]) == (True, str(own_places.state))
+    (context,) = list_contexts(environment=own_places.environment)
+    assert (context.state, context.url) == (str(own_places.state), started["url"])
+    stopped = json.loads(verb(own_places, "down", "-o", "json").stdout)
+    assert stopped == {"state": str(own_places.state), "running": False}
+    (context,) = list_contexts(environment=own_places.environment)
+    assert not context.is_live
 
 
 def test_detached_returns_when_ready_and_down_stops_it(own_places: Places) -> None:

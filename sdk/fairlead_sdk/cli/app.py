@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -19,6 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "--" in given and given[0] in _TAKES_COMMAND:
         cut = given.index("--")
         given, command = given[:cut], given[cut + 1 :] or [""]
+    _take_context(given)
     # Importing makes much and drops nothing: looking for garbage costs a tenth of the start.
     # `running` turns it on again.
     gc.disable()
@@ -36,3 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(run_verb(given, command, begun))
     finally:
         gc.enable()
+
+
+def _take_context(given: list[str]) -> None:
+    """Move `--context NAME` out of `given` into FAIRLEAD_CONTEXT; the last one counts.
+
+    Without a name it stays where it is, for the parser to refuse.
+    """
+    index = 0
+    while index < len(given):
+        option, equals, name = given[index].partition("=")
+        if option != "--context":
+            index += 1
+            continue
+        taken = 1 if equals else 2
+        name = name if equals else "".join(given[index + 1 : index + 2])
+        if not name:
+            return
+        if os.environ.get("FAIRLEAD_URL", "").strip():
+            sys.stderr.write("fairlead: --context has no effect while FAIRLEAD_URL is set\n")
+            raise SystemExit(2)
+        os.environ["FAIRLEAD_CONTEXT"] = name
+        del given[index : index + taken]

@@ -1,10 +1,12 @@
-"""Launches and sandboxes by the beginning of their id."""
+"""The client of one command, and launches and sandboxes by the beginning of their id."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 
+from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.discovery import find_mesh
 from fairlead_sdk.errors import InvalidArgument, LaunchNotFound, LaunchNotHeld, SandboxNotFound
 from fairlead_sdk.fairlead import AsyncFairlead
 from fairlead_sdk.records import LaunchRecord
@@ -12,6 +14,14 @@ from fairlead_sdk.records import LaunchRecord
 _WHOLE_SANDBOX_ID = re.compile(r"sbx_[a-z2-7]{26}")
 _WHOLE_ID = re.compile(r"lch_[a-z2-7]{26}")
 _SEARCHED = 1000
+
+
+def connect(terminal: Terminal) -> AsyncFairlead:
+    """Return a client of the mesh that is meant here; say which where that is not obvious."""
+    mesh = find_mesh()
+    if mesh.notice:
+        terminal.say(mesh.notice)
+    return AsyncFairlead(url=mesh.url, api_key=mesh.api_key)
 
 
 async def find_launch(client: AsyncFairlead, text: str) -> LaunchRecord:

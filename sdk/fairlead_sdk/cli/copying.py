@@ -71,11 +71,10 @@ def copy(order: Copy, *, is_json: bool) -> int:
     """Copy and give the exit status."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_sandbox_of
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect, find_sandbox_of
         from fairlead_sdk.files import AsyncFiles
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             sandbox_id = await find_sandbox_of(client, order.name)
             files = AsyncFiles(door=client.door, sandbox_id=sandbox_id)
             meter = Meter(terminal=terminal)

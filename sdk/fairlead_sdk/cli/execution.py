@@ -40,11 +40,10 @@ def execute(choices: ExecChoices, *, is_json: bool) -> int:
     """Run the command, pass its streams through and give its exit status; or leave it to itself."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_sandbox_of
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect, find_sandbox_of
         from fairlead_sdk.launches import Command
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             sandbox_id = await find_sandbox_of(client, choices.target)
             has_stdin = not choices.detach and _has_stdin()
             started = await client.executions.start(

@@ -40,15 +40,14 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
     """
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_target
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect, find_target
 
         ways = [parse_way(each) for each in choices.ways]
         hops = read_hops(choices.via)
         secret = seal_secret(choices.seal_secret_file)
         # The listing is the last to end: until then the ports are held.
         with listed(terminal) as listing:
-            async with AsyncFairlead() as client, AsyncExitStack() as stack:
+            async with connect(terminal) as client, AsyncExitStack() as stack:
                 target = await find_target(client, choices.launch)
                 route = await open_route(
                     client,

@@ -71,7 +71,7 @@ def launching(
             reading = asyncio.ensure_future(_repository(choices, scratch))
             # git runs in the meantime, on another core, and the connection is made.
             async with AsyncExitStack() as stack:
-                opened = door or await _connecting(stack)
+                opened = door or await _connecting(stack, terminal)
                 from fairlead_sdk.cli.following import Following
                 from fairlead_sdk.fairlead import AsyncFairlead
 
@@ -109,12 +109,14 @@ async def _repository(choices: LaunchChoices, scratch: Scratch) -> Repository | 
     )
 
 
-async def _connecting(stack: AsyncExitStack) -> FrontDoor | None:
+async def _connecting(stack: AsyncExitStack, terminal: Terminal) -> FrontDoor | None:
     """Open the front door ahead of time, and leave it to later to complain."""
     from fairlead_sdk.client import FrontDoor
 
     try:
         mesh = find_mesh()
+        if mesh.notice:
+            terminal.say(mesh.notice)
         door = await stack.enter_async_context(FrontDoor(url=mesh.url, api_key=mesh.api_key))
     except FairleadError:
         return None

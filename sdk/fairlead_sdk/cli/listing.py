@@ -24,9 +24,9 @@ def ps(*, everything: bool, is_json: bool) -> int:
     """List launches that run or hold something; with `everything` also those that ended."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             launches = await client.launches.list(limit=_LISTED)
         shown = [
             launch
@@ -75,13 +75,12 @@ def logs(launch: str, *, follow: bool, cursor: str, is_json: bool) -> int:
     """
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.connection import connect, find_launch
         from fairlead_sdk.cli.detached import is_execution, replay
-        from fairlead_sdk.fairlead import AsyncFairlead
         from fairlead_sdk.records import OutputRecord
 
         reached = cursor
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             if is_execution(launch):
                 await replay(client, launch, follow=follow, cursor=cursor, terminal=terminal)
                 return 0
@@ -117,11 +116,10 @@ def trace(launch: str, *, is_json: bool) -> int:
     """Draw where a launch's time went."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.connection import connect, find_launch
         from fairlead_sdk.cli.waterfall import waterfall, whole_trace
-        from fairlead_sdk.fairlead import AsyncFairlead
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             record = await find_launch(client, launch)
             found = await whole_trace(lambda: client.launches.trace(record.launch_id))
         if terminal.is_json:
@@ -138,12 +136,11 @@ def kill(launches: Sequence[str], *, is_json: bool) -> int:
     """Cancel launches and release what they hold; end executions."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_launch
+        from fairlead_sdk.cli.connection import connect, find_launch
         from fairlead_sdk.cli.detached import end, is_execution
-        from fairlead_sdk.fairlead import AsyncFairlead
 
         executions = [text for text in launches if is_execution(text)]
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             found = [await find_launch(client, text) for text in launches if not is_execution(text)]
             held = {record.launch_id for record in found if record.is_held}
             killed = [await end(client, text) for text in executions]

@@ -14,10 +14,9 @@ def network(sandbox: str, *, mode: str, allow: Sequence[str], is_json: bool) -> 
     """Change the policy where a mode is given, and show what holds."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_sandbox
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect, find_sandbox
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             sandbox_id = await find_sandbox(client, sandbox)
             if mode:
                 await client.sandboxes.set_network(sandbox_id, mode, allow=allow)

@@ -75,9 +75,9 @@ def close(
 
 def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json: bool) -> int:
     async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             await work(client, terminal)
         return 0
 

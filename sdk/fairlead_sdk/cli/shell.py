@@ -37,9 +37,9 @@ def shell(choices: ShellChoices, *, is_json: bool) -> int:
     """Show the terminal until its program ends or it is left; gives the program's exit status."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             local = LocalTerminal()
             attached = await _attached(client, choices, local)
             holding = asyncio.ensure_future(

@@ -53,8 +53,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
     """Serve until Ctrl-C."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import find_target
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect, find_target
         from fairlead_sdk.session_errors import WebrtcMissing
 
         try:
@@ -74,7 +73,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
         if credentials is None and not _is_loopback(choices.host):
             terminal.warn("whoever reaches this machine can use the proxy: no password is asked.")
         with listed(terminal) as listing:
-            async with AsyncFairlead() as client, AsyncExitStack() as stack:
+            async with connect(terminal) as client, AsyncExitStack() as stack:
                 target = await find_target(client, choices.launch)
                 line = await stack.enter_async_context(
                     open_line(

@@ -42,10 +42,20 @@ class Finding:
 
 def stack(verb: str, *arguments: str, is_json: bool) -> int:
     """Become a verb of the local stack, so that every signal is the stack's own to answer."""
+    failure: FairleadError | None = None
     if importlib.util.find_spec("devstack") is not None:
-        os.execv(sys.executable, _devstack(verb, *arguments))  # noqa: S606 - no shell is wanted
+        try:
+            _use_context_of_stack()
+        except FairleadError as error:
+            failure = error
+        else:
+            output = ("--output", "json") if is_json else ()
+            command = _devstack(verb, *arguments, *output)
+            os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
 
     async def refuse(terminal: Terminal, interrupts: Interrupts) -> int:
+        if failure is not None:
+            raise failure
         raise FailedPrecondition(
             "The local stack is not installed here.",
             reason="stack_not_installed",
@@ -53,6 +63,23 @@ def stack(verb: str, *arguments: str, is_json: bool) -> int:
         )
 
     return run(refuse, is_json=is_json)
+
+
+def _use_context_of_stack() -> None:
+    """Let FAIRLEAD_CONTEXT name the stack of `up` and `down` by its state directory."""
+    name = os.environ.get("FAIRLEAD_CONTEXT", "").strip()
+    if not name:
+        return
+    from fairlead_sdk.discovery import find_context
+
+    context = find_context(name)
+    if not context.state:
+        raise FailedPrecondition(
+            f"The context {name} is a remote mesh, not a stack of this machine.",
+            reason="context_remote",
+            remedy="Start and stop it where it runs.",
+        )
+    os.environ["FAIRLEAD_STATE"] = context.state
 
 
 def _devstack(*arguments: str) -> list[str]:

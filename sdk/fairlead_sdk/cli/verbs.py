@@ -54,6 +54,10 @@ A sandbox is an isolated place to execute in, with a lease of its own, which nee
 launch. It is named by its id, or the beginning of it; `fairlead exec`, `shell` and `cp`
 work in it."""
 _SESSION = """Look at sessions: what `forward` and `socks` go through."""
+_CONTEXT = """Choose among several meshes.
+
+`fairlead up` keeps each stack of this machine as a context; `context add` keeps a
+remote mesh. --context NAME or FAIRLEAD_CONTEXT names one for a single command."""
 _AGENT = """Show the background process that makes launches fast.
 
 It starts with the first launch, keeps a connection to the front door warm, and ends
@@ -118,6 +122,8 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="Print the version and leave.")
+    # Read and removed before anything is parsed (see `app`): it is valid behind the verb as well.
+    parser.add_argument("--context", metavar="NAME", help="Use this mesh: fairlead context ls")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=_Parser)
     _verb(verbs, "up", _up, "Start a stack on this machine; it stays until `fairlead down`.", "")
     _verb(verbs, "down", _down, "Stop the stack on this machine.", "")
@@ -146,6 +152,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
         ("workspace", _WORKSPACE, _workspace_verbs),
         ("sandbox", _SANDBOX, _sandbox_verbs),
         ("session", _SESSION, _session_verbs),
+        ("context", _CONTEXT, _context_verbs),
     ):
         _group_verbs(verbs, group, about, add_verbs, with_verbs=verb == group)
     return parser
@@ -200,6 +207,12 @@ def _session_verbs(add: AddVerb) -> None:
     from fairlead_sdk.cli.session_verbs import add_session_verbs
 
     add_session_verbs(add)
+
+
+def _context_verbs(add: AddVerb) -> None:
+    from fairlead_sdk.cli.context_verbs import add_context_verbs
+
+    add_context_verbs(add)
 
 
 def run_verb(arguments: Sequence[str], command: list[str], takeover: Takeover | None = None) -> int:

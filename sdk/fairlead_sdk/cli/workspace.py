@@ -31,7 +31,7 @@ def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) 
     """Make a workspace of the repository around `path`."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
         scratch = Scratch()
         interrupts.at_once = scratch.close
@@ -47,7 +47,7 @@ def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) 
             )
             for warning in repository.warnings:
                 terminal.warn(warning)
-            async with AsyncFairlead() as client:
+            async with connect(terminal) as client:
                 made = await client.workspaces.materialize(
                     repository, request, on_miss=ticks.lacks, on_upload=ticks.upload
                 )
@@ -190,7 +190,7 @@ async def find_workspace(client: Place, text: str) -> WorkspaceRecord:
 
 def _run_at(host: str, work: Callable[[Place, Terminal], Awaitable[None]], *, is_json: bool) -> int:
     async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
-        async with opened_place(host) as place:
+        async with opened_place(host, terminal) as place:
             await work(place, terminal)
         return 0
 
@@ -199,9 +199,9 @@ def _run_at(host: str, work: Callable[[Place, Terminal], Awaitable[None]], *, is
 
 def _run(work: Callable[[AsyncFairlead, Terminal], Awaitable[None]], *, is_json: bool) -> int:
     async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             await work(client, terminal)
         return 0
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.workspace_records import WorkspaceRecord
 
 if TYPE_CHECKING:
@@ -104,12 +105,12 @@ class HostPlace:
 
 
 @asynccontextmanager
-async def opened_place(host: str) -> AsyncIterator[Place]:
+async def opened_place(host: str, terminal: Terminal) -> AsyncIterator[Place]:
     """Open the host at an address; the mesh of this environment when it is empty."""
     if not host:
-        from fairlead_sdk.fairlead import AsyncFairlead
+        from fairlead_sdk.cli.connection import connect
 
-        async with AsyncFairlead() as client:
+        async with connect(terminal) as client:
             yield client
         return
     from fairlead_sdk.ssh_address import SshAddress

@@ -275,7 +275,7 @@ def test_an_unforeseen_fault_is_told_and_is_status_70(
     def broken() -> None:
         raise RuntimeError("oops")
 
-    monkeypatch.setattr("fairlead_sdk.fairlead.find_mesh", broken)
+    monkeypatch.setattr("fairlead_sdk.cli.connection.find_mesh", broken)
     monkeypatch.delenv("FAIRLEAD_DEBUG", raising=False)
     ended = cli("ps", "-o", "json")
     assert (ended.status, ended.lines[-1]["reason"]) == (70, "internal")
@@ -297,3 +297,42 @@ def test_an_interrupt_during_up_is_the_stacks_own(cli: CliRunner, tmp_path: Path
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 7
         assert process.stdout.read() == b"tidied\n"
+
+
+def test_a_command_uses_the_context_that_it_names_wherever_the_option_stands(
+    cli: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = cli.environment["FAIRLEAD_URL"]
+    monkeypatch.setenv("FAIRLEAD_CONTEXT", "")  # the command sets it in this process
+    assert cli("context", "add", "here", url).status == 0
+    listed(cli)
+    assert cli("ps", "--context", "here").status == 2, "FAIRLEAD_URL would have come first"
+    monkeypatch.delenv("FAIRLEAD_URL")
+    for arguments in (("--context", "here", "ps"), ("ps", "--context=here")):
+        monkeypatch.setenv("FAIRLEAD_CONTEXT", "")
+        ended = cli(*arguments)
+        assert (ended.status, "the context" in ended.stderr) == (0, False)
+    monkeypatch.setenv("FAIRLEAD_CONTEXT", "")
+    ended = cli("ps")
+    assert ended.status == 0
+    assert f"using {url}, the context here" in ended.stderr
+    ended = cli("ps", "--context", "there", "-o", "json")
+    assert (ended.status, ended.lines[-1]["reason"]) == (69, "context_unknown")
+    monkeypatch.setenv("FAIRLEAD_CONTEXT", "")
+    assert cli("ps", "--context").status == 2
+
+
+def test_contexts_are_listed_chosen_and_forgotten(cli: CliRunner) -> None:
+    for name in ("one", "two"):
+        assert cli("context", "add", name, f"http://{name}").status == 0
+    assert cli("context", "use", "two").status == 0
+    ended = cli("context", "ls", "-o", "json")
+    (document,) = ended.lines
+    contexts = document["contexts"]
+    assert isinstance(contexts, list)
+    assert [(each["name"], each["chosen"]) for each in contexts] == [("one", False), ("two", True)]
+    assert "*  two" in cli("context", "ls").stdout.decode()
+    assert cli("context", "rm", "two").status == 0
+    assert cli("context", "use", "two", "-o", "json").lines[-1]["reason"] == "context_unknown"
+    assert cli("context", "add", "one", "http://one").status == 1
+    assert cli("context", "add", "a/b", "http://one").status == 1

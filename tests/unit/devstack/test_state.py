@@ -13,8 +13,6 @@ from devstack.errors import StackError
 from devstack.state import (
     StateDirectory,
     default_state,
-    point_current_at,
-    remove_current,
     remove_tree,
     runtime_parent,
 )
@@ -117,17 +115,6 @@ def test_a_state_directory_that_cannot_be_made_is_said_so(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(StackError, match="cannot be used"):
         StateDirectory(tmp_path / "file" / "s").acquire()
-
-
-def test_the_link_to_the_current_stack_is_removed_by_its_owner_only(tmp_path: Path) -> None:
-    link = tmp_path / "home" / "fairlead" / "current"
-    point_current_at(tmp_path / "one")
-    point_current_at(tmp_path / "two")
-    assert os.readlink(link) == str(tmp_path / "two")
-    remove_current(tmp_path / "one")
-    assert link.is_symlink()
-    remove_current(tmp_path / "two")
-    assert not link.is_symlink()
 
 
 def test_a_tree_goes_also_when_parts_of_it_are_read_only(tmp_path: Path) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from fairlead_sdk.discovery import find_mesh
-from fairlead_sdk.errors import MeshUnavailable
+from fairlead_sdk.discovery import (
+    add_context,
+    choose_context,
+    find_mesh,
+    list_contexts,
+    register_stack,
+    remove_context,
+)
+from fairlead_sdk.errors import FailedPrecondition, InvalidArgument, MeshUnavailable
 
 NO_PROCESS = 2**22 + 1
 
@@ -78,11 +86,106 @@ def test_then_an_ancestor_that_lives(here: Path, environment: dict[str, str]) ->
     assert find_mesh(environment=environment, directory=here).url == "http://alive"
 
 
-def test_then_the_current_one(here: Path, environment: dict[str, str], tmp_path: Path) -> None:
-    target = make_stack(tmp_path / "elsewhere", "http://current")
-    (tmp_path / "state" / "fairlead").mkdir(parents=True)
-    (tmp_path / "state" / "fairlead" / "current").symlink_to(target)
-    assert find_mesh(environment=environment, directory=here).url == "http://current"
+@pytest.fixture
+def two_stacks(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Two live stacks that `up` has registered, `one` and `two`, and the folder of both."""
+    monkeypatch.setenv("XDG_STATE_HOME", environment["XDG_STATE_HOME"])
+    for name in ("one", "two"):
+        state = make_stack(tmp_path / name / ".fairlead", f"http://{name}", key=f"key-{name}")
+        assert register_stack(state) == name
+        assert register_stack(state) == name, "a stack that is known keeps its name"
+    return tmp_path
+
+
+def test_several_live_stacks_are_refused_by_name(
+    two_stacks: Path, here: Path, environment: dict[str, str]
+) -> None:
+    with pytest.raises(MeshUnavailable) as caught:
+        find_mesh(environment=environment, directory=here)
+    assert caught.value.reason == "mesh_ambiguous"
+    assert "one (http://one), two (http://two)" in caught.value.message
+
+
+def test_the_only_live_stack_is_used_and_named(
+    two_stacks: Path, here: Path, environment: dict[str, str]
+) -> None:
+    (two_stacks / "one/.fairlead/stack.json").unlink()
+    found = find_mesh(environment=environment, directory=here)
+    assert (found.url, found.api_key) == ("http://two", "key-two")
+    assert "the context two" in found.notice
+
+
+def test_the_chosen_context_is_used_and_named(
+    two_stacks: Path, here: Path, environment: dict[str, str]
+) -> None:
+    choose_context("one", environment=environment)
+    found = find_mesh(environment=environment, directory=here)
+    assert (found.url, found.api_key) == ("http://one", "key-one")
+    assert "the context one" in found.notice
+    (two_stacks / "one/.fairlead/stack.json").unlink()
+    with pytest.raises(MeshUnavailable) as caught:
+        find_mesh(environment=environment, directory=here)
+    assert caught.value.reason == "context_stopped", "another live stack is not used instead"
+
+
+def test_a_stack_around_the_directory_comes_before_the_chosen_context(
+    two_stacks: Path, here: Path, environment: dict[str, str]
+) -> None:
+    choose_context("one", environment=environment)
+    inside = two_stacks / "two" / "deep"
+    inside.mkdir()
+    found = find_mesh(environment=environment, directory=inside)
+    assert (found.url, found.notice) == ("http://two", "")
+
+
+def test_the_context_of_the_environment_comes_before_state_and_directory(
+    two_stacks: Path, here: Path, environment: dict[str, str]
+) -> None:
+    make_stack(here / ".fairlead", "http://local")
+    environment |= {"FAIRLEAD_CONTEXT": "two", "FAIRLEAD_STATE": str(here / ".fairlead")}
+    found = find_mesh(environment=environment, directory=here)
+    assert (found.url, found.api_key, found.notice) == ("http://two", "key-two", "")
+    environment["FAIRLEAD_CONTEXT"] = "three"
+    with pytest.raises(MeshUnavailable) as caught:
+        find_mesh(environment=environment, directory=here)
+    assert caught.value.reason == "context_unknown"
+    assert "one, two" in caught.value.message
+
+
+def test_a_remote_context_has_an_address_and_a_key(
+    here: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    add_context("far", url="https://far:7300/", api_key="secret", environment=environment)
+    found = find_mesh(environment=environment, directory=here)
+    assert (found.url, found.api_key) == ("https://far:7300", "secret")
+    (file,) = (tmp_path / "state/fairlead/contexts").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FailedPrecondition):
+        add_context("far", url="https://other", api_key="", environment=environment)
+    choose_context("far", environment=environment)
+    remove_context("far", environment=environment)
+    assert list_contexts(environment=environment) == []
+    with pytest.raises(MeshUnavailable) as caught:
+        find_mesh(environment=environment, directory=here)
+    assert caught.value.reason == "mesh_not_found"
+
+
+@pytest.mark.parametrize("name", ["", "../up", ".hidden", "a b", "x" * 64])
+def test_a_context_needs_a_plain_name(name: str, environment: dict[str, str]) -> None:
+    with pytest.raises(InvalidArgument):
+        add_context(name, url="http://x", api_key="", environment=environment)
+
+
+def test_stacks_of_one_folder_name_get_names_of_their_own(
+    two_stacks: Path, environment: dict[str, str]
+) -> None:
+    again = make_stack(two_stacks / "other" / "one" / ".fairlead", "http://again")
+    assert register_stack(again) == "one-2"
+    shutil.rmtree(again)
+    assert register_stack(two_stacks / "one/.fairlead") == "one"
+    assert [each.name for each in list_contexts(environment=environment)] == ["one", "two"]
 
 
 def test_the_key_of_the_environment_wins(here: Path, environment: dict[str, str]) -> None:
