@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from chassis.errors import InvalidArgument
-from chassis.public_addresses import Address, Network, is_all_special
+from chassis.public_addresses import Address, Network, is_all_special, is_literal
 
 Host = str | Address
 """A name in lower case without a last dot, or a literal address."""
@@ -77,6 +77,10 @@ class AllowEntry:
             return False
         return network.num_addresses == 1 or is_all_special(network)
 
+    def lists(self, address: Address) -> bool:
+        """Say whether the entry is this very address, or a network of loopback addresses."""
+        return self.network is not None and is_literal(self.network, address)
+
     def takes(self, port: int) -> bool:
         """Say whether the entry is about this port."""
         return port == self.port if self.port is not None else port in DEFAULT_PORTS
@@ -103,6 +107,10 @@ class AllowList:
     def opens(self, address: Address, port: int) -> bool:
         """Say whether an entry is this very address, or a network of it where all is private."""
         return any(each.takes(port) and each.opens(address) for each in self._entries)
+
+    def lists(self, address: Address, port: int) -> bool:
+        """Say whether an entry is this very address, or a network of loopback addresses."""
+        return any(each.takes(port) and each.lists(address) for each in self._entries)
 
 
 def parse_allow_list(texts: Iterable[str]) -> AllowList:

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from chassis.mesh_ports import MeshPort
 from devstack import health
 from devstack.ports import LOOPBACK, PortReservation
 
 Probe = Callable[[], Awaitable[bool]]
-DEFAULT_PORTS = 7300
+DEFAULT_PORTS = int(MeshPort.SIGNALLING_HTTP)
 DEMO_PORTS = 7400
 
 

@@ -11,6 +11,7 @@ from pydantic_settings import NoDecode
 
 from chassis.allow_list import parse_allow_list
 from chassis.errors import FairleadError
+from chassis.mesh_ports import MeshPort, on_loopback
 from chassis.settings import RoomSettings, SecretFileUnusable, read_secret, room_config
 from fairlead_tunnel.pumps import PumpChoice
 
@@ -23,12 +24,12 @@ class Settings(RoomSettings):
     model_config = room_config("FAIRLEAD_RELAY_")
 
     http_bind: str = Field(
-        default="127.0.0.1:7310",
+        default=on_loopback(MeshPort.RELAY_HTTP),
         description="Where /healthz, /readyz and carriers of tunnels over HTTP are served,"
         " host:port; port 0 takes a free one.",
     )
     tcp_bind: str = Field(
-        default="127.0.0.1:7311",
+        default=on_loopback(MeshPort.RELAY_TCP),
         description="Where clients of tunnels dial it over TCP, host:port, port 0 for any.",
     )
     public_urls: Annotated[tuple[str, ...], NoDecode] = Field(
@@ -38,11 +39,11 @@ class Settings(RoomSettings):
         " and http://host:port; the bound addresses when empty.",
     )
     signalling: str = Field(
-        default="127.0.0.1:7302",
+        default=on_loopback(MeshPort.SIGNALLING_INTERNAL),
         description="Signalling's internal address to dial, host:port or unix:/path.",
     )
     workers_bind: str = Field(
-        default="127.0.0.1:7312",
+        default=on_loopback(MeshPort.RELAY_WORKERS),
         description="Where workers dial it with the connections of channels: unix:/path or"
         " host:port.",
     )

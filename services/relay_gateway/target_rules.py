@@ -13,7 +13,14 @@ from chassis.errors import (
     PermissionDenied,
     Unavailable,
 )
-from chassis.public_addresses import Address, is_public, meant
+from chassis.public_addresses import (
+    Address,
+    is_loopback,
+    is_metadata,
+    is_private,
+    is_public,
+    meant,
+)
 
 _AGAIN = "Try again in some seconds, or see whether the gateway can reach the host."
 
@@ -24,7 +31,7 @@ class TargetDenied(PermissionDenied):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(
             f"The gateway does not dial {host[:120]}:{port}: its operator allows that in"
-            " FAIRLEAD_RELAY_TARGETS, private addresses by name or network.",
+            " FAIRLEAD_RELAY_TARGETS, its own addresses as such.",
             reason="target_denied",
             remedy="Have the operator add it, or reach a port of the sandbox.",
         )
@@ -90,8 +97,8 @@ class TargetRules:
             raise TargetDenied(str(host), port)
 
     def lists(self, address: Address, port: int) -> bool:
-        """Say whether the list opens this very address, whatever it means at the time."""
-        return self._allowed.opens(meant(address), port)
+        """Say whether the list has this very address, whatever it means at the time."""
+        return self._allowed.lists(meant(address), port)
 
     def judged(self, host: Host, addresses: Iterable[str], port: int) -> list[Address]:
         """Return those of a host's addresses that may be dialled, in their order; raises
@@ -104,10 +111,11 @@ class TargetRules:
         return judged
 
     def _may_dial(self, host: Host, address: Address, port: int) -> bool:
-        if is_public(address) and not self._is_own(address):
+        is_listed = self._allowed.lists(address, port)
+        if is_metadata(address):
+            return is_listed and not isinstance(host, str)
+        if is_loopback(address) or self._is_own(address):
+            return is_listed
+        if is_public(address) or self._allowed.opens(address, port):
             return True
-        if self._allowed.opens(address, port):
-            return True
-        # Where clouds answer with the machine's credentials, a name alone leads nobody.
-        is_named = isinstance(host, str) and self._allowed.names(host, port)
-        return is_named and not address.is_link_local
+        return isinstance(host, str) and self._allowed.names(host, port) and is_private(address)

@@ -12,10 +12,10 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from chassis.ids import derived_id
+from chassis.mesh_ports import MeshPort, on_loopback, ports_of
 from chassis.public_addresses import Network
 from chassis.settings import RoomSettings, room_config
 from sandbox_worker.errors import SecretRequired
-from sandbox_worker.network.mesh_ports import ports_of
 
 
 def default_host_root() -> Path:
@@ -35,7 +35,7 @@ class Settings(RoomSettings):
     model_config = room_config("FAIRLEAD_SANDBOX_")
 
     bind: str = Field(
-        default="127.0.0.1:7330",
+        default=on_loopback(MeshPort.SANDBOX),
         description="Where gRPC is served: unix:/path or host:port.",
     )
     advertise: str = Field(
@@ -109,7 +109,8 @@ class Settings(RoomSettings):
     egress_allow: Annotated[tuple[Network, ...], NoDecode] = Field(
         default=(),
         description="Networks with private addresses that sandboxes may dial through their proxy,"
-        " by comma, where their allow list names them; the mesh's own ports stay shut there.",
+        " by comma, where their allow list names them; the mesh's own ports stay shut there. This"
+        " host's own addresses have to be listed one by one.",
     )
     mesh_addresses: str = Field(
         default="",

@@ -15,6 +15,7 @@ import grpc
 from chassis.announcement import Announcer
 from chassis.clock import SystemClock
 from chassis.ids import derived_id
+from chassis.mesh_ports import ports_of
 from chassis.redis_client import open_redis
 from chassis.rpc_server import RpcServer, serve_grpc
 from chassis.telemetry import start_metrics, start_telemetry, stop_metrics, stop_telemetry
@@ -32,7 +33,6 @@ from sandbox_worker.isolation.wall_survey import survey_walls, walls_of
 from sandbox_worker.isolation.walled import WalledIsolation
 from sandbox_worker.janitor import Janitor
 from sandbox_worker.journals.store import JournalStore
-from sandbox_worker.network.mesh_ports import ports_of
 from sandbox_worker.network.network_changes import NetworkChanges
 from sandbox_worker.network.opening import opened_networks
 from sandbox_worker.object_host import MembraneHost

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from chassis.errors import FailedPrecondition
+from chassis.mesh_ports import MeshPort, on_loopback
 from chassis.settings import RoomSettings, read_secret, room_config
 from signalling.ice_servers import IceServers, stun_url_list, turn_url_list
 
@@ -52,11 +53,11 @@ class Settings(RoomSettings):
     model_config = room_config("FAIRLEAD_SIGNALLING_")
 
     http_bind: str = Field(
-        default="127.0.0.1:7300",
+        default=on_loopback(MeshPort.SIGNALLING_HTTP),
         description="host:port of the REST API; port 0 takes a free one.",
     )
     grpc_bind: str = Field(
-        default="127.0.0.1:7301",
+        default=on_loopback(MeshPort.SIGNALLING_GRPC),
         description="host:port of the gRPC API; port 0 takes a free one.",
     )
     internal_bind: str = Field(

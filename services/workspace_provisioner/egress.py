@@ -4,19 +4,31 @@ was judged here, so that a name cannot mean something else the second time (DNS 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address, ip_network
 
-from chassis.public_addresses import Address, Network, is_public, meant
+from chassis.public_addresses import (
+    Address,
+    Network,
+    is_literal,
+    is_loopback,
+    is_metadata,
+    is_private,
+    is_public,
+    meant,
+)
 
 
 class EgressRules:
     """Public addresses, and what is allowed besides: names of hosts, single addresses, networks.
 
-    A name that is allowed may mean any address. Raises ValueError for an entry that is none.
+    A name that is allowed may mean private addresses. This machine's own (`is_own` says which)
+    have to be allowed as such, and metadata services too, which no name reaches. Raises ValueError
+    for an entry that is none.
     """
 
-    def __init__(self, *, allowed: Iterable[str] = ()) -> None:
+    def __init__(self, *, allowed: Iterable[str] = (), is_own: Callable[[Address], bool]) -> None:
+        self._is_own = is_own
         self._names: set[str] = set()
         self._networks: list[Network] = []
         for entry in allowed:
@@ -33,9 +45,20 @@ class EgressRules:
         return tuple(each for each in addresses if self._is_allowed(host, ip_address(each)))
 
     def _is_allowed(self, host: str, address: Address) -> bool:
-        if host.lower().rstrip(".") in self._names:
+        each = meant(address)
+        is_listed = any(is_literal(network, each) for network in self._networks)
+        if is_metadata(each):
+            return is_listed and _is_address(host)
+        if is_loopback(each) or self._is_own(each):
+            return is_listed
+        if is_public(each) or any(each in network for network in self._networks):
             return True
-        forms = {address, meant(address)}
-        if any(each in network for network in self._networks for each in forms):
-            return True
-        return is_public(address)
+        return host.lower().rstrip(".") in self._names and is_private(each)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

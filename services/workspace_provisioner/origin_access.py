@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chassis.clock import Clock
+from chassis.own_addresses import is_own
 from chassis.resolver import SystemResolver
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
@@ -73,7 +74,8 @@ async def opened_origins(
     fetch = OriginFetch(
         origins=GitOrigins(
             addresses=OriginAddresses(
-                rules=EgressRules(allowed=access.allowed), resolve=access.resolve or resolver
+                rules=EgressRules(allowed=access.allowed, is_own=is_own),
+                resolve=access.resolve or resolver,
             ),
             credentials=Credentials(directory=access.credentials),
             trust=access.trust,

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from chassis.ids import derived_id
+from chassis.own_addresses import is_own
 from chassis.settings import RoomSettings, room_config
 from workspace_provisioner.egress import EgressRules
 from workspace_provisioner.errors import SecretRequired
@@ -109,7 +110,8 @@ class Settings(RoomSettings):
     )
     origin_allow: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Hosts and networks with private addresses that may be fetched from, by comma.",
+        description="Hosts and networks with private addresses that may be fetched from, by comma;"
+        " this host's own addresses have to be listed as such.",
     )
     credentials: Path | None = Field(
         default=None,
@@ -133,7 +135,7 @@ class Settings(RoomSettings):
     @field_validator("origin_allow")
     @classmethod
     def _allowable(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
-        EgressRules(allowed=entries)
+        EgressRules(allowed=entries, is_own=is_own)
         return entries
 
     @field_validator("host_root")

@@ -61,17 +61,17 @@ def _received(port: int) -> bytes:
 
 def test_a_host_that_is_allowed_is_reached_and_another_is_not() -> None:
     with _greeter() as port, _greeter() as other, places() as where:
-        allowed = replace(where, extra={"FAIRLEAD_RELAY_TARGETS": f"localhost:{port}"})
+        allowed = replace(where, extra={"FAIRLEAD_RELAY_TARGETS": f"127.0.0.1:{port}"})
         with (
             running_stack(allowed) as stack,
             Fairlead(url=stack.url, api_key=stack.api_key) as fairlead,
         ):
             sandbox_id = fairlead.sandboxes.create(isolation="process").sandbox_id
-            with _forwarding(stack, sandbox_id, f"0:localhost:{port}") as (process, local):
+            with _forwarding(stack, sandbox_id, f"0:127.0.0.1:{port}") as (process, local):
                 assert _received(local) == b"hello"
                 process.send_signal(signal.SIGINT)
                 assert process.wait(30) == 0
-            with _forwarding(stack, sandbox_id, f"0:localhost:{other}") as (process, local):
+            with _forwarding(stack, sandbox_id, f"0:127.0.0.1:{other}") as (process, local):
                 with suppress(ConnectionResetError):
                     assert _received(local) == b""
                 assert process.stderr is not None

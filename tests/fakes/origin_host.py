@@ -11,7 +11,7 @@ from pathlib import Path
 from chassis.clock import SystemClock
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import LEASE, SnapshotList, chunked
-from tests.https_git import NAME, HttpsGitServer
+from tests.https_git import HttpsGitServer
 from workspace_provisioner.core import Bounds, Core, opened_core
 from workspace_provisioner.origin_access import OriginAccess
 from workspace_provisioner.sources import Source
@@ -69,7 +69,7 @@ async def opened(
         directory=SnapshotList(),
         on_reason=lambda reason: None,
         access=OriginAccess(
-            wait_seconds=wait, allowed=(NAME,), credentials=credentials, resolve=loopback,
+            wait_seconds=wait, allowed=("127.0.0.1",), credentials=credentials, resolve=loopback,
             trust=https.trust(),
         ),
     ) as core:  # fmt: skip

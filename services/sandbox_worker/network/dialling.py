@@ -34,7 +34,8 @@ class Dialler:
     async def dial(self, host: Host, port: int) -> tuple[socket.socket, Address]:
         """Return a connection and the address that it goes to; raises Refused."""
         found = await self._addresses(host, port)
-        faults = {each: self._rules.fault(each, port) for each in found}
+        is_named = isinstance(host, str)
+        faults = {each: self._rules.fault(each, port, is_named=is_named) for each in found}
         allowed = [each for each in found if faults[each] is None]
         if not allowed:
             worst = found[0]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from chassis.own_addresses import is_own
 from chassis.resolver import SystemResolver
 from tests.fakes.git_client import GitClient, run_git
 from tests.https_git import NAME, HttpsGitServer, https_git_server
@@ -83,7 +84,7 @@ def origins(
 ) -> GitOrigins:
     return GitOrigins(
         addresses=OriginAddresses(
-            rules=EgressRules(allowed=allowed),
+            rules=EgressRules(allowed=allowed, is_own=is_own),
             resolve=resolve or Names(origin_test=["127.0.0.1"], other_test=["127.0.0.1"]),
         ),
         credentials=Credentials(directory=credentials),

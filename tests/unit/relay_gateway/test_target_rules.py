@@ -11,6 +11,11 @@ from relay_gateway.settings import Settings
 from relay_gateway.target_rules import TargetDenied, TargetRules
 
 OWN = "1.2.3.4"
+METADATA = (
+    "169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192",
+    "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe",
+    "fe80::a9fe:a9fe",
+)  # fmt: skip
 LIST = "db.internal:5432,*.corp:22,10.0.0.0/8:443,*:8443,[fd00::/8]:443,0.0.0.0/0:444,1.2.3.4:25"
 
 
@@ -57,7 +62,11 @@ def test_what_the_list_does_not_say_is_not_even_resolved(host: str, port: int) -
     [
         # A name as it is may mean what is private, but never where clouds keep credentials.
         ("db.internal", 5432, ("10.1.2.3",), ["10.1.2.3"]),
-        ("DB.internal.", 5432, ("127.0.0.1", "fd00::1"), ["127.0.0.1", "fd00::1"]),
+        ("DB.internal.", 5432, ("100.64.0.1", "fd00::1"), ["100.64.0.1", "fd00::1"]),
+        # ... nor this machine, nor what a relay or a translator would make of an address.
+        ("db.internal", 5432, ("127.0.0.1", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1"), []),  # noqa: S104
+        ("db.internal", 5432, (OWN,), []),
+        ("db.internal", 5432, ("2002:a9fe:a9fe::1", "64:ff9b:1::a9fe:a9fe", "224.0.0.1"), []),
         ("db.internal", 5432, ("169.254.169.254",), []),
         (
             "db.internal",
@@ -89,10 +98,30 @@ def test_what_a_host_turns_out_to_be_is_judged(
 
 
 def test_a_network_lets_names_mean_what_is_in_it() -> None:
-    subject = rules("*.corp:22,10.0.0.0/8:22,169.254.169.254:22")
+    subject = rules("*.corp:22,10.0.0.0/8:22")
     found = ("10.1.2.3", "192.168.1.1", "169.254.169.254")
-    assert outcome(subject, "a.corp", 22, found) == ["10.1.2.3", "169.254.169.254"]
+    assert outcome(subject, "a.corp", 22, found) == ["10.1.2.3"]
     assert outcome(subject, "a.test", 22, found) == []
+
+
+@pytest.mark.parametrize("address", METADATA)
+def test_no_name_leads_to_a_metadata_service(address: str) -> None:
+    """Whatever the list says besides: only a request for the listed address itself goes there."""
+    literal = f"[{address}]" if ":" in address else address
+    subject = rules(f"meta.corp:80,*:80,{literal}:80,0.0.0.0/0:80,[::/0]:80,[fd00::/8]:80")
+    assert outcome(subject, "meta.corp", 80, (address,)) == []
+    assert outcome(subject, literal, 80, (address,)) == [str(ip_address(address))]
+    without = rules("meta.corp:80,0.0.0.0/0:80,[::/0]:80,[fd00::/8]:80,100.64.0.0/10:80")
+    assert outcome(without, literal, 80, (address,)) == []
+
+
+def test_this_machines_own_addresses_are_listed_as_such() -> None:
+    subject = rules(f"local.corp:80,127.0.0.1:80,[::1]:80,127.0.0.0/8:81,1.2.3.0/24:82,{OWN}:83")
+    found = ("127.0.0.1", "127.0.0.2", "::1", OWN)
+    assert outcome(subject, "local.corp", 80, found) == ["127.0.0.1", "::1"]
+    assert outcome(subject, "127.0.0.2", 81, ("127.0.0.2",)) == ["127.0.0.2"]
+    assert outcome(subject, OWN, 82, (OWN,)) == []
+    assert outcome(subject, OWN, 83, (OWN,)) == [OWN]
 
 
 @pytest.mark.parametrize("text", ["a b", "10.0.0.1/8", "a.test:0", "a.test:99999", "[::1", "1.2.3"])

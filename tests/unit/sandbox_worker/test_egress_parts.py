@@ -10,10 +10,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
 from pydantic import ValidationError
 
+from chassis.mesh_ports import MESH_PORTS, ports_of
 from chassis.own_addresses import is_own
 from sandbox_worker.isolation.proxy_variables import proxy_variables
 from sandbox_worker.network.decision import Reason
-from sandbox_worker.network.mesh_ports import MESH_PORTS, ports_of
 from sandbox_worker.settings import Settings
 from sandbox_worker.tracing import EgressCounter
 
@@ -29,6 +29,7 @@ from sandbox_worker.tracing import EgressCounter
     ],
 )
 def test_the_ports_of_the_mesh(addresses: tuple[str, ...], ports: set[int]) -> None:
+    assert {7300, 7301, 7302, 7310, 7311, 7312, 7320, 7330, 4318, 16686} == MESH_PORTS
     assert ports_of(*addresses) == MESH_PORTS | ports
 
 
@@ -63,8 +64,8 @@ def test_the_operator_opens_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_mesh_says_where_else_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAIRLEAD_SANDBOX_MESH_ADDRESSES", "127.0.0.1:7500, http://127.0.0.1:4318")
-    assert ports_of(*Settings().mesh_addresses.split(",")) == MESH_PORTS | {7500, 4318}
+    monkeypatch.setenv("FAIRLEAD_SANDBOX_MESH_ADDRESSES", "127.0.0.1:7500, http://127.0.0.1:4400")
+    assert ports_of(*Settings().mesh_addresses.split(",")) == MESH_PORTS | {7500, 4400}
     monkeypatch.setenv("FAIRLEAD_SANDBOX_MESH_ADDRESSES", "127.0.0.1:port")
     with pytest.raises(ValidationError, match="Port"):
         Settings()

@@ -147,7 +147,10 @@ def _rules(**options: object) -> AddressRules:
     st.sampled_from(["{}", "::ffff:{}", "64:ff9b::{}", "::{}", "::ffff:0:{}"]),
 )
 def test_a_private_address_is_denied_however_it_is_written(address: IPv4Address, form: str) -> None:
-    assert _rules().fault(ip_address(form.format(address)), 443) is Reason.ADDRESS_PRIVATE
+    assert (
+        _rules().fault(ip_address(form.format(address)), 443, is_named=True)
+        is Reason.ADDRESS_PRIVATE
+    )
 
 
 @settings(deadline=None)
@@ -170,18 +173,20 @@ def test_a_private_address_is_denied_however_it_is_written(address: IPv4Address,
 )
 def test_special_addresses_of_version_6_are_denied(address: IPv6Address) -> None:
     # What is mapped, or behind ::/96, is denied whatever it holds.
-    assert _rules().fault(address, 443) is Reason.ADDRESS_PRIVATE
+    assert _rules().fault(address, 443, is_named=True) is Reason.ADDRESS_PRIVATE
 
 
-@pytest.mark.parametrize("address", ["169.254.169.254", "fd00:ec2::254", "100.100.100.200"])
+@pytest.mark.parametrize(
+    "address", ["169.254.169.254", "168.63.129.16", "fd00:ec2::254", "100.100.100.200"]
+)
 def test_the_metadata_addresses_of_clouds_are_denied(address: str) -> None:
-    assert _rules().fault(ip_address(address), 80) is Reason.ADDRESS_PRIVATE
+    assert _rules().fault(ip_address(address), 80, is_named=True) is Reason.ADDRESS_PRIVATE
 
 
 @settings(deadline=None)
 @given(st.ip_addresses())
 def test_what_is_allowed_is_public_and_not_this_host(address: IPv4Address | IPv6Address) -> None:
-    fault = _rules().fault(address, 443)
+    fault = _rules().fault(address, 443, is_named=True)
     expected = None if is_public(address) else Reason.ADDRESS_PRIVATE
     if str(address) != "93.184.216.34":
         assert fault is expected
@@ -190,13 +195,26 @@ def test_what_is_allowed_is_public_and_not_this_host(address: IPv4Address | IPv6
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "::ffff:93.184.216.34"])
 def test_the_hosts_own_public_address_is_denied(address: str) -> None:
-    assert _rules().fault(ip_address(address), 443) is Reason.ADDRESS_OWN
+    assert _rules().fault(ip_address(address), 443, is_named=True) is Reason.ADDRESS_OWN
 
 
 def test_what_the_operator_opens_keeps_the_ports_of_the_mesh_shut() -> None:
     rules = _rules(opened=("10.1.0.0/16", "127.0.0.0/8", "93.184.216.34/32"))
     for address in ("10.1.2.3", "127.0.0.1", "::ffff:10.1.2.3", "93.184.216.34"):
-        assert rules.fault(ip_address(address), 8080) is None
-        assert rules.fault(ip_address(address), 7300) is Reason.MESH_PORT
-        assert rules.fault(ip_address(address), 6379) is Reason.MESH_PORT
-    assert rules.fault(ip_address("10.2.0.1"), 8080) is Reason.ADDRESS_PRIVATE
+        assert rules.fault(ip_address(address), 8080, is_named=True) is None
+        assert rules.fault(ip_address(address), 7300, is_named=True) is Reason.MESH_PORT
+        assert rules.fault(ip_address(address), 6379, is_named=True) is Reason.MESH_PORT
+    assert rules.fault(ip_address("10.2.0.1"), 8080, is_named=True) is Reason.ADDRESS_PRIVATE
+
+
+def test_own_addresses_and_metadata_services_are_opened_as_such() -> None:
+    wide = _rules(opened=("0.0.0.0/0", "::/0"))
+    for address in ("127.0.0.1", "::1", "0.0.0.0", "168.63.129.16", "fd00:ec2::254"):  # noqa: S104
+        for is_named in (True, False):
+            fault = wide.fault(ip_address(address), 80, is_named=is_named)
+            assert fault is Reason.ADDRESS_PRIVATE
+    assert wide.fault(ip_address("93.184.216.34"), 80, is_named=False) is Reason.ADDRESS_OWN
+    azure = ip_address("168.63.129.16")
+    exact = _rules(opened=("168.63.129.16/32",))
+    assert exact.fault(azure, 80, is_named=False) is None
+    assert exact.fault(azure, 80, is_named=True) is Reason.ADDRESS_PRIVATE

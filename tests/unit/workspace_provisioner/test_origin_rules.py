@@ -121,6 +121,13 @@ def test_the_age_is_half_a_minute_by_default() -> None:
     assert checked_upstream("https://h/a", "main", None).max_age == timedelta(seconds=30)
 
 
+OWN = "1.2.3.4"
+
+
+def _rules(*allowed: str) -> EgressRules:
+    return EgressRules(allowed=allowed, is_own=lambda address: str(address) == OWN)
+
+
 @pytest.mark.parametrize(
     "address",
     [
@@ -132,28 +139,36 @@ def test_the_age_is_half_a_minute_by_default() -> None:
     ],
 )  # fmt: skip
 def test_private_loopback_metadata_and_multicast_addresses_are_denied(address: str) -> None:
-    assert EgressRules().allow("h.example", [address]) == ()
+    assert _rules().allow("h.example", [address]) == ()
 
 
 @pytest.mark.parametrize(
     "address", ["140.82.121.4", "2606:50c0:8000::1", "64:ff9b::8c52:7904", "::ffff:140.82.121.4"]
 )
 def test_public_addresses_are_allowed(address: str) -> None:
-    assert EgressRules().allow("h.example", [address]) == (address,)
+    assert _rules().allow("h.example", [address]) == (address,)
 
 
 def test_what_is_configured_is_allowed_besides() -> None:
-    rules = EgressRules(allowed=["Git.Corp.", "10.1.0.0/16", "fd00::7", "192.168.0.9"])
-    assert rules.allow("git.corp", ["10.9.9.9", "127.0.0.1"]) == ("10.9.9.9", "127.0.0.1")
+    rules = _rules("Git.Corp.", "10.1.0.0/16", "fd00::7", "192.168.0.9")
+    assert rules.allow("git.corp", ["10.9.9.9", "100.64.0.1"]) == ("10.9.9.9", "100.64.0.1")
     found = ["10.1.2.3", "10.2.0.1", "fd00::7", "fd00::8", "192.168.0.9", "::ffff:10.1.2.3"]
     assert rules.allow("h", found) == ("10.1.2.3", "fd00::7", "192.168.0.9", "::ffff:10.1.2.3")
     assert rules.allow("evil.git.corp", ["10.9.9.9"]) == ()
 
 
+def test_an_allowed_name_reaches_neither_this_machine_nor_metadata_services() -> None:
+    special = ["127.0.0.1", "::1", "0.0.0.0", OWN, "168.63.129.16", "fd00:ec2::254"]  # noqa: S104
+    assert _rules("git.corp", "0.0.0.0/0", "::/0").allow("git.corp", special) == ()
+    rules = _rules("git.corp", "127.0.0.0/8", OWN, "168.63.129.16")
+    assert rules.allow("git.corp", special) == ("127.0.0.1", OWN)
+    assert rules.allow("168.63.129.16", ["168.63.129.16"]) == ("168.63.129.16",)
+
+
 @pytest.mark.parametrize("entry", ["", "a b", "10.0.0.1/8", "https://h", "h:22"])
 def test_an_entry_that_means_nothing_is_refused(entry: str) -> None:
     with pytest.raises(ValueError, match="neither"):
-        EgressRules(allowed=[entry])
+        _rules(entry)
 
 
 @pytest.mark.asyncio
@@ -162,7 +177,7 @@ async def test_a_name_without_an_address() -> None:
         raise OSError("no such name")
 
     with pytest.raises(OriginFailed) as raised:
-        await OriginAddresses(rules=EgressRules(), resolve=resolve).of(checked_origin("h:a"))
+        await OriginAddresses(rules=_rules(), resolve=resolve).of(checked_origin("h:a"))
     assert raised.value.fault is OriginFault.UNREACHABLE
 
 
