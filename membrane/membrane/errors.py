@@ -7,6 +7,14 @@ class MembraneError(Exception):
     """Name any fault of the membrane itself, or what a child raised (`RemoteError`)."""
 
 
+class IsolationWarning(UserWarning):
+    """Warn that a child is not walled, since walls cannot be had and were not demanded.
+
+    Given once in a process for each reason. `isolation="walled"` raises UnsupportedUse instead,
+    `isolation="process"` says that no walls are wanted.
+    """
+
+
 class ModuleLeak(MembraneError):
     """Say that a protected module was found in the calling process.
 

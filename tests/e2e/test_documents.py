@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from membrane.sessions import search_path
+from membrane.walling import wall_terms
 from tests.e2e.running_stack import ROOT, Places, RunningStack
 
 BIN = str(Path(sys.executable).parent)
@@ -93,6 +95,8 @@ def test_the_api_page_runs(stack: RunningStack, repository: Path) -> None:
 def test_the_membrane_page_prints_what_its_comments_say(tmp_path: Path) -> None:
     page = "\n".join(blocks((ROOT / "docs" / "membrane.md").read_text(), "python"))
     comments = re.findall(r"^ *print\(.*?  # (.*)$", page, re.MULTILINE)
+    if not wall_terms(None, search_path(None)).terms:
+        page = page.replace('isolation="walled"', 'isolation="process"')
     script = tmp_path / "page.py"
     script.write_text(page)
     said = run(f"'{sys.executable}' '{script}'", cwd=tmp_path, environment=os.environ)

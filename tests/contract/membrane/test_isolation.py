@@ -10,7 +10,8 @@ from typing import cast
 
 import pytest
 
-from membrane.errors import ProtocolError, UnsupportedUse
+from membrane import isolate
+from membrane.errors import IsolationWarning, ProtocolError, UnsupportedUse
 from membrane.sessions import sessions
 from membrane.walling import WallTerms, wall_terms
 from tests.contract.membrane.plain_fittings import call
@@ -114,16 +115,37 @@ def test_a_child_has_no_terminal_though_its_caller_has_one(isolation: str) -> No
     assert ran.stdout.split() == ["terminal", "False"], ran.stderr
 
 
-def test_walls_that_cannot_be_had_are_a_typed_error_and_the_default_does_without(
+def test_walls_that_cannot_be_had_are_a_typed_error_where_they_are_demanded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refused = WallTerms(reason="the kernel has none")
     monkeypatch.setattr("membrane.walling._tried", lambda path: refused)
     with pytest.raises(UnsupportedUse, match="the kernel has none"):
         wall_terms("walled", ())
-    assert wall_terms(None, ()) == refused
     with pytest.raises(ValueError, match="isolation"):
         wall_terms("strong", ())
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/"])  # noqa: S108 - what cannot be shown
+def test_walls_that_are_left_out_are_warned_of_once(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("walled")
+    monkeypatch.setattr(sys, "path", [*sys.path, place])
+    with pytest.warns(IsolationWarning, match="no walls") as warned:
+        kind = isolate("wave:Wave_read")
+    with pytest.raises(UnsupportedUse, match=f"take {place} out of sys.path"):
+        isolate("wave:Wave_read", isolation="walled")
+    # Both are told what to change, and where; the second class is not a second warning.
+    assert f"take {place} out of sys.path" in str(warned[0].message)
+    assert "paths=[...]" in str(warned[0].message)
+    assert warned[0].filename == __file__
+    again = isolate("wave:Wave_write")
+    assert again.__membrane__.isolation == "process"
+    strict = isolate("wave:Wave_write", isolation="walled", paths=[])
+    assert strict.__membrane__.isolation == "walled"
+    for each in (kind, again, strict):
+        each.close()
 
 
 SUB_INTERPRETER = """

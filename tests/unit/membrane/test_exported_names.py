@@ -11,6 +11,7 @@ PUBLIC = [
     "AccessRefused",
     "ChildLost",
     "DeadlineExceeded",
+    "IsolationWarning",
     "MembraneError",
     "ModuleLeak",
     "Outcome",
