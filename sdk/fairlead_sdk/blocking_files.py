@@ -106,7 +106,10 @@ class Files:
         remote: FilePath,
         local: str | os.PathLike[str],
         *,
+        with_git: bool = False,
         progress: Progress | None = None,
     ) -> TreeCopied:
         """Copy a file or a directory of the sandbox; see `AsyncFiles.download`."""
-        return self._loop.run(self._files.download(remote, local, progress=progress))
+        return self._loop.run(
+            self._files.download(remote, local, with_git=with_git, progress=progress)
+        )

@@ -92,7 +92,8 @@ class FileEvent:
 @dataclass(frozen=True, slots=True)
 class TreeCopied:
     """What an upload or a download has copied; `left_out` are names of links that lead out of the
-    tree, of sockets, pipes and devices, and of what a sandbox's user may not read.
+    tree, of sockets, pipes and devices, of what a sandbox's user may not read, and for a download
+    of git directories.
     """
 
     entries: int

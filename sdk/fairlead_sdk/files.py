@@ -6,6 +6,7 @@ import asyncio
 import builtins
 import contextlib
 import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from urllib.parse import quote
 
@@ -26,6 +27,9 @@ TAR = "application/x-tar"
 _BYTES = "application/octet-stream"
 _PAGE = 1000
 _PIECE = 256 * 1024
+_BUNDLE = """git symbolic-ref -q HEAD
+[ -z "$(git rev-list -n 1 --all)" ] || git bundle create -q "$0" --all"""
+"""Names the branch, and writes a bundle if there are commits."""
 
 Progress = Callable[[int], None]
 """Hears of the size of each piece that was copied."""
@@ -40,6 +44,7 @@ class AsyncFiles:
 
     def __init__(self, *, door: FrontDoor, sandbox_id: str) -> None:
         self._door = door
+        self._sandbox_id = sandbox_id
         self._base = f"/v1/sandboxes/{quote(sandbox_id, safe='')}/files"
 
     async def read(self, path: FilePath) -> bytes:
@@ -203,15 +208,23 @@ class AsyncFiles:
         remote: FilePath,
         local: str | os.PathLike[str],
         *,
+        with_git: bool = False,
         progress: Progress | None = None,
     ) -> TreeCopied:
         """Copy a file or a directory of the sandbox to `local`, which is its path here.
 
         A file, and a directory that was not there, appears whole or not at all. What comes is not
-        trusted: links that lead out of the tree are left out.
+        trusted: links that lead out of the tree, `.git` in every spelling, and git directories
+        under other names are left out, and nothing is written into a git directory that is here
+        (`GitDirectoryRefused`).
+
+        `with_git` copies a repository with its commits, branches and tags into a new directory
+        (`NotNew`); of its configuration and hooks nothing comes. It runs git in the sandbox.
         """
         from fairlead_sdk.receiving import receive_file, receive_tree
 
+        if with_git:
+            return await self._download_with_git(remote, os.fspath(local), progress)
         stat = await self.stat(remote)
         is_tree = stat.is_directory
         headers = {"Accept": TAR if is_tree else _BYTES}
@@ -220,6 +233,45 @@ class AsyncFiles:
             if is_tree:
                 return await receive_tree(told, os.fspath(local))
             return await receive_file(told, os.fspath(local), permissions=stat.permissions)
+
+    async def _download_with_git(
+        self, remote: FilePath, local: str, progress: Progress | None
+    ) -> TreeCopied:
+        """Copy a repository: git writes a bundle beside its files in the sandbox, which goes first.
+
+        Its objects cannot be copied as files, as a workspace borrows most of them from the host.
+        """
+        import tempfile
+
+        from fairlead_sdk.commands import AsyncCommands
+        from fairlead_sdk.executions import AsyncExecutions
+        from fairlead_sdk.receiving import History, HistoryBroken, receive_tree, require_new
+
+        await asyncio.to_thread(require_new, local)
+        top = bytes_of(remote).rstrip(b"/") or b"."
+        if not await self.exists(top + b"/.git"):
+            raise HistoryBroken("it is no repository, there is no .git in it")
+        executions = AsyncExecutions(door=self._door)
+        commands = AsyncCommands(
+            executions=executions, sandbox_id=self._sandbox_id, directory=os.fsdecode(top)
+        )
+        name = f".fairlead-{secrets.token_hex(8)}.bundle"
+        bundle = top + b"/" + name.encode()
+        with tempfile.TemporaryDirectory(prefix="fairlead-history-") as scratch:
+            place = os.path.join(scratch, "bundle")
+            try:
+                result = await commands.run(["sh", "-c", _BUNDLE, name])
+                if result.exit_code != 0:
+                    said = result.stderr_text.strip().splitlines() or ["git does not say why"]
+                    raise HistoryBroken(said[-1])
+                if await self.exists(bundle):
+                    await self.download(bundle, place, progress=progress)
+            finally:
+                with contextlib.suppress(FileMissing):
+                    await asyncio.shield(self.remove(bundle))
+            history = History(bundle=place, head=os.fsdecode(result.stdout).strip())
+            async with self._door.receive(self._path(top), headers={"Accept": TAR}) as pieces:
+                return await receive_tree(_told(pieces, progress), local, history=history)
 
     def _path(self, path: FilePath) -> str:
         return f"{self._base}/{quote(bytes_of(path))}"

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead_sdk import Fairlead, PathRefused
 from tests.e2e.running_stack import RunningStack
-from tests.fakes.git_client import GitClient
+from tests.fakes.git_client import GitClient, run_git
 
 
 @pytest.fixture
@@ -53,6 +53,44 @@ def test_files_come_and_go(stack: RunningStack, held: str, tmp_path: Path) -> No
     assert (tmp_path / "tree" / "deep").read_text() == "deep\n"
     changed = stack.cli("exec", held, "--", "git", "status", "--short")
     assert changed.stdout == "?? folder/sent/\n?? seen\n"
+
+
+def test_copies_bring_no_program_of_the_sandbox(
+    stack: RunningStack, held: str, laptop: GitClient, tmp_path: Path
+) -> None:
+    tripwire = tmp_path / "tripwire"
+    tripwire.write_text(f"#!/bin/sh\ntouch {tmp_path}/tripped\n")
+    tripwire.chmod(0o755)
+    config = (laptop.path / ".git" / "config").read_bytes()
+    script = f"""echo more >> file && git add file
+        git -c user.name=A -c user.email=a@example.com commit -qm inside && echo again >> file
+        git config core.fsmonitor {tripwire}
+        mkdir -p .git/hooks && ln -s {tripwire} .git/hooks/pre-commit
+        cp -r .git hidden && git -C hidden config core.worktree ."""
+    ran = stack.cli("exec", held, "--", "sh", "-ec", script)
+    assert ran.returncode == 0, ran.stderr
+    copied = stack.cli("cp", "-o", "json", f"{held}:.", str(laptop.path))
+    assert copied.returncode == 0, copied.stderr
+    assert '"left_out":[".git","hidden"]' in copied.stdout
+    assert (laptop.path / ".git" / "config").read_bytes() == config
+    assert laptop.git("status", "--porcelain") == b" M file\n"
+    single = stack.cli("cp", f"{held}:.git/config", str(tmp_path / "config"))
+    assert single.returncode == 0, single.stderr
+    assert b"fsmonitor" in (tmp_path / "config").read_bytes()
+    refused = stack.cli("cp", f"{held}:.git/.", str(tmp_path / "bare"))
+    assert refused.returncode == 1
+    assert "git runs programs that such a directory names" in refused.stderr
+    whole = stack.cli("cp", "-o", "json", "--with-git", f"{held}:.", str(tmp_path / "whole"))
+    assert whole.returncode == 0, whole.stderr
+    assert '"left_out":["hidden"]' in whole.stdout
+    out = tmp_path / "whole"
+    assert run_git(out, "log", "-1", "--format=%s") == b"inside\n"
+    assert run_git(out, "status", "--porcelain") == b" M file\n"
+    for directory in (laptop.path, out):
+        run_git(directory, "commit", "-qam", "here")
+    assert not (tmp_path / "tripped").exists()
+    again = stack.cli("cp", "--with-git", f"{held}:.", str(out))
+    assert (again.returncode, "makes a new directory" in again.stderr) == (1, True)
 
 
 def test_the_sdk_sees_what_programs_do(stack: RunningStack, laptop: GitClient) -> None:

@@ -28,6 +28,7 @@ class Copy:
     remote: str
     local: str
     uploads: bool
+    with_git: bool = False
 
 
 class LocalRefused(InvalidArgument):
@@ -107,11 +108,12 @@ async def _upload(order: Copy, files: AsyncFiles, meter: Meter) -> TreeCopied:
 
 
 async def _download(order: Copy, files: AsyncFiles, meter: Meter) -> TreeCopied:
-    remote = order.remote
+    remote, local = order.remote, order.local
     if _means_content(remote) or not remote.strip("/"):
         remote = remote.rstrip("/").removesuffix("/.").removesuffix(".")
-        return await files.download(remote, order.local, progress=meter.add)
-    return await files.download(remote, _landing(order.local, remote), progress=meter.add)
+    elif not order.with_git:
+        local = _landing(local, remote)
+    return await files.download(remote, local, with_git=order.with_git, progress=meter.add)
 
 
 def _means_content(path: str) -> bool:
@@ -161,8 +163,8 @@ async def _tell(terminal: Terminal, copied: TreeCopied, meter: Meter) -> None:
         named = ", ".join(map(_printable, copied.left_out[:_MOST_NAMED]))
         more = len(copied.left_out) - _MOST_NAMED
         terminal.warn(
-            f"left out, as they lead out of the tree, are no files or may not be read: {named}"
-            + (f" and {more} more." if more > 0 else ".")
+            "left out (git directories, links out of the tree, special files, what may not be"
+            f" read): {named}" + (f" and {more} more." if more > 0 else ".")
         )
 
 

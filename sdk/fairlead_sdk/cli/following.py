@@ -211,7 +211,7 @@ class Following:
         if not self._terminal.is_json:
             self._terminal.line(f"  fairlead exec {name} -- COMMAND")
             self._terminal.line(f"  fairlead shell {name}")
-            self._terminal.line(f"  fairlead cp {name}:PATH .")
+            self._terminal.line(f"  fairlead cp {name}:PATH NEW_PATH")
             self._terminal.line(f"  fairlead forward {name} PORT")
             self._terminal.line(f"  fairlead kill {name}")
 
