@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,19 +160,27 @@ def grandchildren() -> int:
     return len(own.children(recursive=True)) - len(own.children())
 
 
+@pytest.fixture(scope="module")
+def stop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FifoStop]:
+    """The stop of every zygote that starts in this module.
+
+    There is one, not one for each worker: a worker starts spare zygotes whenever it is idle, and
+    each gets the stop that is set at that moment.
+    """
+    place = tmp_path_factory.mktemp("stop") / "fifos"
+    with closing(FifoStop(place)) as stop, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forker_process, "_PROGRAM", program(place, _ROOT))
+        # A busy machine takes long to start another one.
+        patch.setattr(walled, "_CREATE_SECONDS", 60.0)
+        yield stop
+
+
 @asynccontextmanager
-async def opened(root: Path, pool_size: int) -> AsyncIterator[Scene]:
+async def opened(root: Path, stop: FifoStop, pool_size: int) -> AsyncIterator[Scene]:
     shared = root / "host" / "layers" / "shared"
     shared.mkdir(parents=True)
     (shared / "file").write_text("kept\n")
-    with (
-        closing(FifoStop(root / "stop")) as stop,
-        tempfile.TemporaryDirectory(prefix="fls-") as sockets,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setattr(forker_process, "_PROGRAM", program(root / "stop", _ROOT))
-        # A busy machine takes long to start another one.
-        patch.setattr(walled, "_CREATE_SECONDS", 60.0)
+    with tempfile.TemporaryDirectory(prefix="fls-") as sockets:
         settings = room_settings(root / "host", Path(sockets), pool_size=pool_size)
         others = grandchildren()
         async with room_in_process(settings) as room:
@@ -180,18 +188,22 @@ async def opened(root: Path, pool_size: int) -> AsyncIterator[Scene]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bare(walls: Survey, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def bare(
+    walls: Survey, stop: FifoStop, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
     """A worker without a pool."""
     assert walls.stands
-    async with opened(tmp_path_factory.mktemp("bare"), 0) as scene:
+    async with opened(tmp_path_factory.mktemp("bare"), stop, 0) as scene:
         yield scene
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def pooled(walls: Survey, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene]:
+async def pooled(
+    walls: Survey, stop: FifoStop, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Scene]:
     """A worker that keeps a sandbox ready, or is about to."""
     assert walls.stands
-    async with opened(tmp_path_factory.mktemp("pooled"), 1) as scene:
+    async with opened(tmp_path_factory.mktemp("pooled"), stop, 1) as scene:
         yield scene
 
 
@@ -255,11 +267,11 @@ async def test_a_zygote_is_killed_where(walls: Survey, bare: Scene, step: str) -
 
 @pytest.mark.parametrize("step", MAPPED)
 async def test_a_zygote_is_killed_while_it_maps_files(
-    walls: Survey, tmp_path: Path, step: str
+    walls: Survey, stop: FifoStop, tmp_path: Path, step: str
 ) -> None:
     if not walls.own_uid:
         pytest.skip("files are the sandbox's as they are")
-    async with opened(tmp_path, 0) as fresh:
+    async with opened(tmp_path, stop, 0) as fresh:
         await see_killed(fresh, step)
 
 
