@@ -44,9 +44,13 @@ class PumpedTunnel(CarriedTunnel):
 
     @property
     def channels(self) -> int:
-        """How many channels are open or being opened, or have bytes that somebody has not got."""
-        here = len(self._opening) + len(self._ports)
-        return max(here, self.driver.channels) + len(self._late)
+        """How many channels are open or being opened, or have bytes that somebody has not got.
+
+        The pump counts a channel until both sides know how it ended, so that it may be among those
+        here, whether it is open or late.
+        """
+        here = len(self._opening) + len(self._ports) + len(self._late)
+        return max(here, self.driver.channels)
 
     async def close(self) -> None:
         """End it with its channels, after telling the client; again changes nothing."""

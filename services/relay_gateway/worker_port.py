@@ -52,7 +52,7 @@ class WorkerPort:
         self._is_over = False
         self._may_send = asyncio.Event()
         self._may_read = asyncio.Event()
-        self._limit = asyncio.timeout(None)
+        self._limit: asyncio.TimerHandle | None = None
 
     def write(self, content: Content) -> None:
         """Send bytes as the worker's credit allows; they are consumed as they leave."""
@@ -77,24 +77,24 @@ class WorkerPort:
             return
         self._bytes.reset("connection_reset", "The client gave the channel up.")
         self._pending.clear()
+        self._may_read.set()  # what the worker still sends is read and dropped
         self._flush()
 
     async def run(self) -> None:
         """Pass bytes both ways until the connection of the worker has ended."""
         sending = asyncio.ensure_future(self._send_all())
         try:
-            async with self._limit:
-                await self._take_all()
-        except TimeoutError:
-            pass  # the worker does not close what is over
+            await self._take_all()
         except asyncio.CancelledError:
             self.abort()
             raise
         finally:
+            self._is_over = True
+            if self._limit is not None:
+                self._limit.cancel()
             sending.cancel()
             await asyncio.wait((sending,))
             self._far.abort()
-            self._is_over = True
         if self._bytes.is_complete:
             self._user.port_lost(self._channel, None)
         else:
@@ -141,6 +141,12 @@ class WorkerPort:
     def _flush(self) -> None:
         for message in self._bytes.take_outgoing():
             self._far.send(message)
-        if (self._bytes.is_complete or self._bytes.over) and self._limit.when() is None:
+        if (self._bytes.is_complete or self._bytes.over) and self._limit is None:
             self._far.close()
-            self._limit.reschedule(asyncio.get_running_loop().time() + LINGER_SECONDS)
+            loop = asyncio.get_running_loop()
+            self._limit = loop.call_later(LINGER_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        """Drop a connection that the worker does not close after its stream is over."""
+        self._may_read.set()
+        self._far.abort()

@@ -164,7 +164,9 @@ async def test_a_session_that_ends_while_a_channel_is_opened_leaves_nothing(
             await until(lambda: descriptors() <= known)
 
 
-async def test_a_session_that_ends_cuts_what_is_under_way_to_the_sandbox() -> None:
+async def test_a_session_that_ends_cuts_what_is_under_way_to_the_sandbox(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with asyncio.timeout(SECONDS), mesh() as it, tunnel_client(it) as client:
         want_tunnel(it, "ses_a")
         await client.attach()
@@ -177,3 +179,4 @@ async def test_a_session_that_ends_cuts_what_is_under_way_to_the_sandbox() -> No
         await it.servers.reset_seen.wait()
         await until(lambda: it.worker.open_connections == 0)
         writer.close()
+    assert not [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
