@@ -18,11 +18,14 @@ REPO ?=
 CMD ?=
 ROOM ?= *
 NAME ?= launch
+TESTS ?=
+BASE ?=
+N ?=
 USERS ?= 8
 TIME ?= 30s
 export CMD
 
-.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e fmt fmt-check lint \
+.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e flaky fmt fmt-check lint \
 	types layers proto proto-check settings native native-check fuzz load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
@@ -50,6 +53,8 @@ test-contract: $(DEV) ## One suite per port and per wire
 	$(PYTEST) $(SPREAD) tests/contract
 test-e2e: $(DEV) ## A whole stack, from outside
 	$(PYTEST) $(SPREAD) tests/e2e
+flaky: $(DEV) ## Run new and changed tests (or TESTS=) 30 times at four speeds; fails if one fails
+	$(PY) -m scripts.flaky $(if $(BASE),--base "$(BASE)") $(if $(N),--times $(N)) $(TESTS)
 
 ##@ Code
 fmt: $(DEV) ## Format, and fix what can be fixed

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from fairlead_tunnel.ice_urls import IceTransport, IceUrl, IceUrlInvalid, ice_url
@@ -60,6 +62,8 @@ def _over_udp(text: str) -> Iterable[IceUrl]:
 
 
 async def _addresses(url: IceUrl, seconds: float) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError):
+        return (str(ip_address(url.host)),)  # no thread looks it up, and nothing takes too long
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):

@@ -106,6 +106,7 @@ async def test_two_that_only_relay_connect_through_coturn(
     for each in (near, far):
         await each.wait_gathered()
         assert types(each) == ["relay"]
+    for each in (near, far):  # after both were asked: the end of one ends the other
         each.close()
     # Both ways, and each byte is received from one client by one allocation and sent to another.
     await eventually(lambda: relayed_bytes(coturn), lambda count: count > 8 * 1024 * 1024)
@@ -310,7 +311,8 @@ async def test_servers_have_addresses_or_are_passed_over() -> None:
         IceServer((f"stun:127.0.0.1:{port}", "stuns:127.0.0.1", "stun:nobody.invalid")),
         IceServer((turn, turn, f"{turn}?transport=tcp", "turns:127.0.0.1", "rubbish"), "u", "c"),
     )
-    assert await resolved(asked) == (
+    # Addresses need no time: on a busy machine a thread that looks them up may get none.
+    assert await resolved(asked, seconds=0) == (
         ServerAddress(False, "127.0.0.1", port),
         ServerAddress(True, "127.0.0.1", port, "u", "c"),
     )
