@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -27,18 +27,22 @@ def test_a_session_that_is_closed_as_it_gets_its_child_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opening = Session._open
+    with ExitStack() as stack:
+        seen: list[Callable[[], bool]] = []
 
-    def open_as_another_closes(session: Session) -> ParentLink:
-        link = opening(session)
-        sessions().close(session)
-        return link
+        def open_as_another_closes(session: Session) -> ParentLink:
+            link = opening(session)
+            # While it lives: a child that has ended before its birth is told has no process id.
+            seen.append(stack.enter_context(watched(link.pid)))
+            sessions().close(session)
+            return link
 
-    session = open_plain()
-    monkeypatch.setattr(Session, "_open", open_as_another_closes)
-    link = session.link()
-    with watched(link.pid) as gone:
+        session = open_plain()
+        monkeypatch.setattr(Session, "_open", open_as_another_closes)
+        link = session.link()
         with pytest.raises(ChildLost, match="closed"):
             call(link, "echo", "a")
+        (gone,) = seen
         assert gone()
 
 
