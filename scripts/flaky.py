@@ -28,6 +28,7 @@ _ROUNDS_AT_ONCE = 5
 """Rounds in one process: a fault may need a new process, or one that has run before."""
 _QUOTA = 0.5
 _PERIOD_MICROSECONDS = 100_000
+_TEST_SECONDS = 300.0
 _INTERRUPT_SECONDS = 60.0
 
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
@@ -163,11 +164,12 @@ class Outcome:
     """What came of the tests at one speed."""
 
     rounds: int = 0
+    is_cut: bool = False
     ran: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
-    def note(self, output: str, *, ended: bool) -> None:
-        """Count the outcomes that pytest printed; one that did not end counts as hung."""
+    def note(self, output: str) -> None:
+        """Count the outcomes that pytest printed."""
         for line in output.splitlines():
             if found := _OUTCOME.match(line):
                 name = _ROUND.sub("]", found[1]).replace("[]", "")
@@ -175,16 +177,18 @@ class Outcome:
                     self.ran[name] += 1
                 if found[2] in ("FAILED", "ERROR"):
                     self.failed[name] += 1
-        if not ended:
-            self.failed["(a run did not end in time)"] += 1
 
 
 def run_rounds(
     tests: Sequence[str], count: int, slow_down: Callable[[], None], log: Path, seconds: float
 ) -> int | None:
-    """Run the tests `count` times in one process; returns its exit code, None if it was ended."""
+    """Run the tests `count` times in one process; returns its exit code, None if it was ended.
+
+    A test that hangs fails after half of the time that there is.
+    """
     command = [
         *(sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-n", "0"),
+        *("--timeout", str(min(_TEST_SECONDS, seconds / 2))),
         *("--count", str(count), "--repeat-scope", "session", *tests),
     ]
     with log.open("wb") as out:
@@ -205,20 +209,23 @@ def run_rounds(
 
 
 def at_speed(speed: str, tests: Sequence[str], times: int, seconds: float, logs: Path) -> Outcome:
-    """Run the tests `times` times, or for as many rounds as begin in `seconds`."""
+    """Run the tests `times` times, or for as long as there is time."""
     outcome = Outcome()
     until = time.monotonic() + seconds
     with SPEEDS[speed]() as slow_down:
-        while outcome.rounds < times and time.monotonic() < until:
+        while outcome.rounds < times and not outcome.is_cut:
             count = min(_ROUNDS_AT_ONCE, times - outcome.rounds)
             log = logs / f"{speed.replace(' ', '-')}-{outcome.rounds}.log"
-            code = run_rounds(tests, count, slow_down, log, 2 * seconds)
-            outcome.note(log.read_text(errors="replace"), ended=code is not None)
-            outcome.rounds += count
+            left = max(until - time.monotonic(), 1.0)
+            code = run_rounds(tests, count, slow_down, log, left)
+            failures = outcome.failed.total()
+            outcome.note(log.read_text(errors="replace"))
             if code not in (None, 0, 1):
                 sys.exit(f"flaky: pytest ended with {code}; see {log}")
-            if code == 0:
+            if outcome.failed.total() == failures:
                 log.unlink()
+            outcome.is_cut = code is None
+            outcome.rounds += 0 if outcome.is_cut else count
     return outcome
 
 
@@ -247,7 +254,7 @@ def main() -> int:
         found = outcomes[speed]
         print(
             f"{speed:>10}: {found.rounds} of {options.times} rounds, {found.ran.total()} tests, "
-            f"{found.failed.total()} failed",
+            f"{found.failed.total()} failed{', out of time' if found.is_cut else ''}",
             flush=True,
         )
     names = sorted({name for found in outcomes.values() for name in found.failed})
