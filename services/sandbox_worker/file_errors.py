@@ -102,11 +102,6 @@ _REASONS: dict[str, tuple[type[FairleadError], str, str]] = {
         "The sandbox has no process, memory or open file left for this.",
         "End some of its programs, or ask for higher limits.",
     ),
-    "files_unsupported": (
-        FailedPrecondition,
-        "The host's kernel cannot resolve paths safely.",
-        "Use a host with Linux 5.6 or later whose container lets openat2 pass.",
-    ),
 }
 
 

@@ -102,6 +102,7 @@ class HostState:
 
     def __init__(self, *, root: Path) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root.chmod(0o700)
         self._root = root
         self._lock = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -199,8 +199,17 @@ def _rights() -> Iterator[Attack]:
     yield Attack("setgroups", "os.setgroups([0])", {"EPERM"})
     every = "b'\\x22\\x05\\x08\\x20\\0\\0\\0\\0', b'\\xff' * 24"
     yield Attack("capset", f"kernel(91 if ARM else 126, {every})", {"EPERM"})
+    for name, pid, outcome in (("own", "0", "done"), ("by its number", "os.getpid()", "EPERM")):
+        tries = f"resource.prlimit({pid}, resource.RLIMIT_NPROC, FEWER)"
+        yield Attack(f"limit, {name}", tries, {outcome})
     core = "resource.prlimit(0, resource.RLIMIT_CORE, (0, 0))"
     yield Attack("core limit of 0", core, {"EPERM"})
+
+
+_RIGHTS = """
+import resource
+FEWER = resource.getrlimit(resource.RLIMIT_NPROC)
+"""
 
 
 def _devices() -> Iterator[Attack]:
@@ -219,6 +228,43 @@ def _devices() -> Iterator[Attack]:
         yield Attack(path, f"os.close(os.open('/dev/{path}', os.O_RDONLY))", refused)
     yield Attack("replace", "os.unlink('/dev/null')", refused, harm=harm)
     yield Attack("change", "os.chmod('/dev/null', 0o600)", refused, harm=harm)
+
+
+def _set_user_ids() -> Iterator[Attack]:
+    """Programs that would run as their owner, which is the worker's user on the host's disk."""
+    for name, bits in (("user", "0o4755"), ("group", "0o2755")):
+        for call, tries in (
+            ("chmod", "os.chmod(MADE, {})"),
+            ("fchmod", "os.fchmod(os.open(MADE, os.O_RDONLY), {})"),
+            ("fchmodat", "kernel(53 if ARM else 268, -100, MADE, {})"),
+            ("fchmodat2", "kernel(452, -100, MADE, {}, 0)"),
+            ("open", "os.close(os.open(fresh(), os.O_CREAT | os.O_WRONLY, {}))"),
+            ("O_TMPFILE", "os.close(os.open(OWN, os.O_TMPFILE | os.O_WRONLY, {}))"),
+            ("mknod", "os.mknod(fresh(), stat.S_IFREG | {})"),
+        ):
+            yield Attack(f"{call}, {name}", tries.format(bits), {"EPERM"})
+        how = f"struct.pack('=QQQ', os.O_CREAT | os.O_WRONLY, {bits}, 0)"
+        tries = f"os.close(kernel(437, -100, os.fsencode(fresh()), {how}, 24))"
+        yield Attack(f"openat2, {name}", tries, {"ENOSYS"})
+    # The kernel keeps the permissions of a directory only.
+    yield Attack("mkdir", "made_directory(0o6755)", {"done"})
+
+
+_SET_USER_IDS = """
+import itertools, stat, struct
+OWN = os.environ["TMPDIR"]
+MADE = os.fsencode(OWN + "/made")
+os.umask(0)
+open(MADE, "wb").close()
+names = itertools.count()
+def fresh():
+    return f"{OWN}/fresh-{next(names)}"
+def made_directory(mode):
+    path = fresh()
+    os.mkdir(path, mode)
+    if os.stat(path).st_mode & 0o6000:
+        raise OSError(errno.EBADE, "")
+"""
 
 
 def _settings() -> Iterator[Attack]:
@@ -248,11 +294,15 @@ def _settings() -> Iterator[Attack]:
 def _readings() -> Iterator[Attack]:
     """The host's /proc: what can be opened is empty."""
     masked = {"ENODATA", "ENOENT", "EACCES", "EPERM"}
-    for path in ("kcore", "keys", "timer_list", "sched_debug", "latency_stats"):
+    for path in (
+        "kcore", "keys", "timer_list", "sched_debug", "latency_stats", "cmdline", "config.gz",
+        "diskstats", "partitions", "mdstat", "swaps", "locks",
+    ):  # fmt: skip
         yield Attack(path, f"some_of('/proc/{path}')", masked)
     yield Attack(
         "kmsg", "some_of('/proc/kmsg')", masked, harm="it would take messages of the machine's log"
     )
+    yield Attack("file systems", "names_in('/proc/fs')", masked)
 
 
 _SOME_OF = """
@@ -260,6 +310,9 @@ def some_of(path):
     with open(path, "rb") as file:
         if not file.read(4096):
             raise OSError(errno.ENODATA, "")
+def names_in(path):
+    if not os.listdir(path):
+        raise OSError(errno.ENODATA, "")
 """
 
 
@@ -296,7 +349,8 @@ ON_THE_KERNEL = (
     Attacks("mounts", [*_mounts()], f"{_APART}\nMOUNT = 40 if ARM else 165"),
     Attacks("families of sockets", [*_sockets()]),
     Attacks("addresses", [*_addresses()], _REACH),
-    Attacks("rights", [*_rights()], "import resource"),
+    Attacks("rights", [*_rights()], _RIGHTS),
+    Attacks("set-user-id programs", [*_set_user_ids()], _SET_USER_IDS),
     Attacks("devices", [*_devices()], 'import stat\nOWN = os.environ["TMPDIR"]'),
     Attacks("settings of the kernel", [*_settings()]),
     Attacks("what tells of the machine", [*_readings()], _SOME_OF),

@@ -20,7 +20,7 @@ def _on_a_neighbour() -> Iterator[Attack]:
     yield Attack("root", "os.listdir(f'/proc/{pid}/root/')", {"ENOENT"}, _DONE)
     yield Attack("descriptors", "os.listdir(f'/proc/{pid}/fd')", {"ENOENT"}, _DONE)
     yield Attack("pidfd", "os.close(os.pidfd_open(pid))", {"ESRCH"}, _DONE)
-    yield Attack("limits", "resource.prlimit(pid, 7, (64, 64))", {"ESRCH"})
+    yield Attack("limits", "resource.prlimit(pid, 7, (64, 64))", {"EPERM"})
     yield Attack("priority", "os.setpriority(os.PRIO_PROCESS, pid, 19)", {"ESRCH"}, _DONE)
     traced = "kernel(117 if ARM else 101, 0x4206, pid, 0, 0)"
     yield Attack("ptrace", traced, {"EPERM"}, _DONE)
@@ -54,6 +54,7 @@ def _on_the_first_process() -> Iterator[Attack]:
         ("ptrace", "kernel(117 if ARM else 101, 0x4206, 1, 0, 0)", True),
         ("kcmp", "kernel(272 if ARM else 312, os.getpid(), 1, 0, 0, 0)", False),
         ("pidfd_getfd", "kernel(438, os.pidfd_open(1), 3, 0)", True),
+        ("limits", "resource.prlimit(1, resource.RLIMIT_CPU, (1, 1))", True),
     ):
         yield Attack(name, tries, _READING, harm=harm if is_harmful else "")
     for number in sorted(signal.valid_signals()):
@@ -98,7 +99,7 @@ def _on_files() -> Iterator[Attack]:
 ON_A_NEIGHBOUR = Attacks("a neighbour", [*_on_a_neighbour()], _NEIGHBOUR)
 """With the host's pid of the neighbour's program, which the last one ends."""
 
-ON_THE_FIRST_PROCESS = Attacks("the first process", [*_on_the_first_process()])
+ON_THE_FIRST_PROCESS = Attacks("the first process", [*_on_the_first_process()], "import resource")
 
 ON_SOCKETS = Attacks("sockets of the host", [*_on_sockets()], _MEET)
 """With a port of the loopback interface, and the name of an abstract socket."""

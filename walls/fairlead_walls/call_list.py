@@ -17,6 +17,15 @@ _NAMESPACES = 0x7E02_0000
 _DEVICES = 0x2000
 """Set in the modes of character and block devices, not in those of files, pipes and sockets."""
 
+_SET_IDS = 0o6000
+"""S_ISUID and S_ISGID. A program with one of them runs as its owner or group, which on the host's
+disk are the worker's. A directory cannot be told from a file by its mode: set-group-id directories
+are refused too, which mean nothing where there is one group.
+"""
+
+_MAKES = 0x40_0040
+"""O_CREAT and __O_TMPFILE, with which open(2) takes a mode."""
+
 _TERMINAL_TRICKS = (0x5412, 0x541C)
 """ioctl(2): TIOCSTI types for others, TIOCLINUX pastes for others."""
 
@@ -107,22 +116,48 @@ def _unless_null(place: int, otherwise: bytes) -> bytes:
 
 def _limit_of_any() -> bytes:
     """Judge prlimit64(2): its new limit is its third argument, what it tells of the old one goes
-    where its fourth points.
+    where its fourth points. A process may limit itself, as 0: a limit on processor time would end
+    the sandbox's first process, which belongs to the same user.
     """
-    asks = bpf.argument(1) + _unless(bpf.EQUAL, (_CORE,), _ALLOW)
-    pretend = _unless_null(3, _REFUSE) + bpf.refuse(0)
-    return asks + _unless_null(2, pretend) + _ALLOW
+    changes = (
+        bpf.argument(0)
+        + _unless(bpf.EQUAL, (0,), _REFUSE)
+        + bpf.argument(1)
+        + _unless(bpf.EQUAL, (_CORE,), _ALLOW)
+        + _unless_null(3, _REFUSE)
+        + bpf.refuse(0)
+    )
+    return _unless_null(2, changes) + _ALLOW
+
+
+def _mode(place: int, forbidden: int = _SET_IDS) -> bytes:
+    """Judge a call by the mode that it gives to a file."""
+    return bpf.argument(place) + _refused_if(bpf.ANY_BIT, (forbidden,), errno.EPERM)
+
+
+def _opening(flags: int) -> bytes:
+    """Judge open(2) and openat(2): the mode, behind the flags, counts for a file that is made."""
+    return bpf.argument(flags) + _unless(bpf.ANY_BIT, (_MAKES,), _ALLOW) + _mode(flags + 1)
 
 
 _JUDGEMENTS = {
+    "chmod": _mode(1),
     "clone": bpf.argument(0) + _refused_if(bpf.ANY_BIT, (_NAMESPACES,), errno.EPERM),
     "clone3": bpf.refuse(errno.ENOSYS),  # the C library falls back on clone, whose flags are seen
+    "creat": _mode(1),
+    "fchmod": _mode(1),
+    "fchmodat": _mode(2),
+    "fchmodat2": _mode(2),
     "io_setup": bpf.refuse(errno.ENOSYS),
     "ioctl": (
         bpf.argument(1) + _refused_if(bpf.EQUAL, (*_TERMINAL_TRICKS, *_LOADERS), errno.EPERM)
     ),
-    "mknod": bpf.argument(1) + _refused_if(bpf.ANY_BIT, (_DEVICES,), errno.EPERM),
-    "mknodat": bpf.argument(2) + _refused_if(bpf.ANY_BIT, (_DEVICES,), errno.EPERM),
+    # Not mkdir(2): the kernel takes these bits from its mode.
+    "mknod": _mode(1, _DEVICES | _SET_IDS),
+    "mknodat": _mode(2, _DEVICES | _SET_IDS),
+    "open": _opening(1),
+    "openat": _opening(2),
+    "openat2": bpf.refuse(errno.ENOSYS),  # its flags and mode lie in memory; programs use openat
     "personality": (bpf.argument(0) + _unless(bpf.EQUAL, _PLAIN_PERSONALITIES, _REFUSE) + _ALLOW),
     "prlimit64": _limit_of_any(),
     "setrlimit": bpf.argument(0) + _unless(bpf.EQUAL, (_CORE,), _ALLOW) + bpf.refuse(0),

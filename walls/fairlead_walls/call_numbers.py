@@ -14,13 +14,13 @@ NEWEST = 466
 
 _ALLOWED = """
 accept:43:202 accept4:288:242 access:21:- alarm:37:- arch_prctl:158:- bind:49:200 brk:12:214
-cachestat:451:451 capget:125:90 capset:126:91 chdir:80:49 chmod:90:- chown:92:-
+cachestat:451:451 capget:125:90 capset:126:91 chdir:80:49 chown:92:-
 clock_getres:229:114 clock_gettime:228:113 clock_nanosleep:230:115 close:3:57
-close_range:436:436 connect:42:203 copy_file_range:326:285 creat:85:- dup:32:23 dup2:33:-
+close_range:436:436 connect:42:203 copy_file_range:326:285 dup:32:23 dup2:33:-
 dup3:292:24 epoll_create:213:- epoll_create1:291:20 epoll_ctl:233:21 epoll_pwait:281:22
 epoll_pwait2:441:441 epoll_wait:232:- eventfd:284:- eventfd2:290:19 execve:59:221
 execveat:322:281 exit:60:93 exit_group:231:94 faccessat:269:48 faccessat2:439:439
-fadvise64:221:223 fallocate:285:47 fchdir:81:50 fchmod:91:52 fchmodat:268:53 fchmodat2:452:452
+fadvise64:221:223 fallocate:285:47 fchdir:81:50
 fchown:93:55 fchownat:260:54 fcntl:72:25 fdatasync:75:83 fgetxattr:193:10 flistxattr:196:13
 flock:73:32 fork:57:- fremovexattr:199:16 fsetxattr:190:7 fstat:5:80 fstatfs:138:44 fsync:74:82
 ftruncate:77:46 futex:202:98 futex_requeue:456:456 futex_wait:455:455 futex_waitv:449:449
@@ -40,7 +40,7 @@ mlock2:325:284 mlockall:151:230 mmap:9:222 mprotect:10:226 mq_getsetattr:245:185
 mq_notify:244:184 mq_open:240:180 mq_timedreceive:243:183 mq_timedsend:242:182 mq_unlink:241:181
 mremap:25:216 mseal:462:462 msgctl:71:187 msgget:68:186 msgrcv:70:188 msgsnd:69:189 msync:26:227
 munlock:150:229 munlockall:152:231 munmap:11:215 name_to_handle_at:303:264 nanosleep:35:101
-newfstatat:262:79 open:2:- openat:257:56 openat2:437:437 pause:34:- pidfd_open:434:434
+newfstatat:262:79 pause:34:- pidfd_open:434:434
 pidfd_send_signal:424:424 pipe:22:- pipe2:293:59 pkey_alloc:330:289 pkey_free:331:290
 pkey_mprotect:329:288 poll:7:- ppoll:271:73 prctl:157:167 pread64:17:67 preadv:295:69
 preadv2:327:286 process_mrelease:448:448 pselect6:270:72 pwrite64:18:68
@@ -70,7 +70,8 @@ wait4:61:260 waitid:247:95 write:1:64 writev:20:66
 """
 
 _JUDGED = """
-clone:56:220 clone3:435:435 io_setup:206:0 ioctl:16:29 mknod:133:- mknodat:259:33
+chmod:90:- clone:56:220 clone3:435:435 creat:85:- fchmod:91:52 fchmodat:268:53 fchmodat2:452:452
+io_setup:206:0 ioctl:16:29 mknod:133:- mknodat:259:33 open:2:- openat:257:56 openat2:437:437
 personality:135:92 prlimit64:302:261 setrlimit:160:164 setsockopt:54:208 socket:41:198
 socketpair:53:199
 """

@@ -47,10 +47,13 @@ _WRITTEN = {
 }
 
 _MASKED = (
-    "acpi", "asound", "kcore", "keys", "kmsg", "latency_stats", "sched_debug", "scsi",
+    "acpi", "asound", "cmdline", "config.gz", "diskstats", "fs", "kcore", "keys", "kmsg",
+    "latency_stats", "locks", "mdstat", "partitions", "sched_debug", "scsi", "swaps",
     "sysrq-trigger", "timer_list", "timer_stats",
 )  # fmt: skip
-"""Entries of /proc that tell of the machine or act on it; all others can only be read."""
+"""Entries of /proc that tell of the machine, its disks and other processes or act on them; all
+others can only be read.
+"""
 
 _PLACE = "/sys"
 _SEALED = calls.READ_ONLY | calls.NO_SETUID

@@ -43,7 +43,6 @@ _REASONS = {
     errno.EMFILE: "files_exhausted",
     errno.ENFILE: "files_exhausted",
     errno.ENOMEM: "files_exhausted",
-    errno.ENOSYS: "files_unsupported",
 }
 
 

@@ -1,5 +1,9 @@
-"""Paths beneath a root, resolved by the kernel: openat2(2) with RESOLVE_BENEATH, so that neither
-`..` nor a link, nor a race with a program that swaps them, leads out.
+"""Paths beneath a root, resolved name by name: each directory is opened in the one before it and no
+link is followed by the kernel, so that neither `..` nor a link, nor a race with a program that
+swaps them, leads out. Go's os.Root resolves paths the same way.
+
+Not by openat2(2): a sandbox's filter of system calls cannot see what that is asked for, and refuses
+it.
 """
 
 from __future__ import annotations
@@ -11,46 +15,98 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OPENAT2 = 437
-_NO_MAGIC_LINKS = 0x02
-_BENEATH = 0x08
 _NO_REPLACE = 1
 _MOST_LINKS = 40
-_TRIES = 128
-"""The kernel answers EAGAIN to `..` when anything was renamed meanwhile; RESOLVE_BENEATH asks to
-try again.
-"""
-
 _LONGEST_PATH = 4095
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _How(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
 def open_beneath(root: int, path: bytes, flags: int, mode: int = 0) -> int:
     """Open `path` beneath the directory `root`; OSError EXDEV when it leads out."""
-    how = _How(flags | os.O_CLOEXEC, mode, _BENEATH | _NO_MAGIC_LINKS)
-    for _ in range(_TRIES):
-        found = int(
-            _libc.syscall(
-                ctypes.c_long(_OPENAT2),
-                ctypes.c_int(root),
-                ctypes.c_char_p(path or b"."),
-                ctypes.byref(how),
-                ctypes.c_size_t(ctypes.sizeof(how)),
-            )
-        )
-        if found >= 0:
-            return found
-        if (cause := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
-            break
-    raise OSError(cause, os.strerror(cause), path)
+    names = _names(path)
+    if _names_directory(path):
+        flags = _to_directory(flags, path)
+    directory, place, links = root, 0, 0
+    try:
+        while place < len(names):
+            if names[place] == b"..":
+                # From the root again: what was opened may lie elsewhere by now.
+                if place == 0:
+                    raise _outside(path)
+                del names[place - 1 : place + 1]
+                directory, place = _instead(directory, root, root), 0
+                continue
+            is_last = place == len(names) - 1
+            wanted = flags if is_last else os.O_PATH | os.O_DIRECTORY
+            found = _open_name(directory, names[place], wanted, mode)
+            if isinstance(found, int):
+                if is_last:
+                    return found
+                directory, place = _instead(directory, found, root), place + 1
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, "too many links", path)
+            if is_last and _names_directory(found):
+                flags = _to_directory(flags, path)
+            names[place : place + 1] = _names(found)
+        return os.open(b".", flags | os.O_CLOEXEC, mode, dir_fd=directory)
+    finally:
+        _instead(directory, root, root)
+
+
+def _open_name(directory: int, name: bytes, flags: int, mode: int) -> int | bytes:
+    """Open a name of a directory, or return where it leads if it is a link to be followed."""
+    for attempt in range(_MOST_LINKS):
+        try:
+            found = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR) or flags & os.O_NOFOLLOW:
+                raise
+            target = _link_target(directory, name)
+            # Without a target it is no link, or none any more: the second error is believed.
+            if not target and attempt > 0:
+                raise
+        else:
+            if flags & os.O_NOFOLLOW or not flags & os.O_PATH:
+                return found
+            if not stat.S_ISLNK(os.fstat(found).st_mode):
+                return found
+            target = os.readlink(b"", dir_fd=found)
+            os.close(found)
+        if target.startswith(b"/"):
+            raise _outside(name)
+        if target:
+            return target
+    raise OSError(errno.ELOOP, "too many links", name)
+
+
+def _outside(path: bytes) -> OSError:
+    return OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+
+
+def _instead(directory: int, other: int, root: int) -> int:
+    """Close a directory unless it is the root, and return the one to be used instead."""
+    if directory != root:
+        os.close(directory)
+    return other
+
+
+def _names(path: bytes) -> list[bytes]:
+    if path.startswith(b"/"):
+        raise _outside(path)
+    return [name for name in path.split(b"/") if name not in (b"", b".")]
+
+
+def _names_directory(path: bytes) -> bool:
+    """Say whether a path can only be one of a directory, a link to which is followed."""
+    return path.endswith((b"/", b"/."))
+
+
+def _to_directory(flags: int, path: bytes) -> int:
+    if flags & os.O_CREAT:
+        raise OSError(errno.EISDIR, "a directory", path)
+    return (flags | os.O_DIRECTORY) & ~os.O_NOFOLLOW
 
 
 def rename(source: tuple[int, bytes], target: tuple[int, bytes], *, overwrite: bool = True) -> None:
@@ -86,7 +142,7 @@ class Root:
             if path.rstrip(b"/") == self._path:
                 return b""
             if not path.startswith(self._path + b"/"):
-                raise OSError(errno.EXDEV, "outside", path)
+                raise _outside(path)
             path = path[len(self._path) :].lstrip(b"/")
         return path
 
@@ -153,7 +209,7 @@ class Beneath:
             finally:
                 os.close(directory)
             if target.startswith(b"/"):
-                raise OSError(errno.EXDEV, "outside", path)
+                raise _outside(path)
             path = above + b"/" + target if above else target
         raise OSError(errno.ELOOP, "too many links", path)
 

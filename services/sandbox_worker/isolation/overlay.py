@@ -13,6 +13,8 @@ import tempfile
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
+_MS_NOSUID = 0x2
+_MS_NODEV = 0x4
 _MS_REC = 0x4000
 _MS_SLAVE = 0x80000
 
@@ -44,7 +46,7 @@ def mount_overlay(target: bytes, *, upper: bytes, work: bytes, lower: list[bytes
     """Mount `upper` over the `lower` directories, topmost first, at `target`; raises OSError.
 
     `userxattr` keeps the marks of the overlay in `user.overlay.*`, so that root and others leave
-    the same ones.
+    the same ones. Set-uid programs and devices in it have no effect.
     """
     layers = b":".join(_escaped(path).replace(b":", b"\\:") for path in lower)
     options = b"userxattr,lowerdir=%b,upperdir=%b,workdir=%b" % (
@@ -52,7 +54,7 @@ def mount_overlay(target: bytes, *, upper: bytes, work: bytes, lower: list[bytes
         _escaped(upper),
         _escaped(work),
     )
-    _mount(b"overlay", target, b"overlay", 0, options)
+    _mount(b"overlay", target, b"overlay", _MS_NOSUID | _MS_NODEV, options)
 
 
 def _unshare(flags: int) -> int:

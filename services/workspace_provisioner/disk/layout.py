@@ -123,7 +123,9 @@ class Layout:
         return self.root / key.tenant / f"{key.digest}{kind}.git"
 
     def make(self) -> None:
-        """Make the directories that do not exist yet; only this user can enter them."""
+        """Make the directories that do not exist yet; only this user can enter them, also where
+        they were copied here with other permissions.
+        """
         for path in (
             self.root,
             self.trees,
@@ -141,6 +143,7 @@ class Layout:
             self.owners,
         ):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
         _spread_children(self.staging)
 
 

@@ -97,6 +97,8 @@ async def test_a_program_sees_the_layers_and_writes_to_the_upper_one(
         await enclosure.bind(tree)
     assert await run(enclosure, "cat one two sub/three") == "1new3"
     assert await run(enclosure, "cat three; pwd", "sub") == f"3{tree.path}/sub\n"
+    mounted = await run(enclosure, f"grep -F ' {tree.path} ' /proc/self/mountinfo")
+    assert {"nosuid", "nodev"} <= set(mounted.split()[5].split(","))
     await run(enclosure, "rm one; echo changed > two; mkdir made; mv sub/three made/")
     assert await run(enclosure, "ls -R1 | tr '\\n' ' '; cat two") == (
         ".: made sub two  ./made: three  ./sub: changed\n"

@@ -123,6 +123,23 @@ make -s -j2 && ./a && cp a /tmp/a && /tmp/a && cp a ~/a && ~/a
     assert await cell.output("sh", "-ec", script) == "made\n" * 3
 
 
+async def test_what_would_run_as_its_owner_is_refused_and_all_else_goes_on(cell: Cell) -> None:
+    """The filter of system calls refuses set-user-id bits; programs take that as an error."""
+    needs("git", "tar", "install", "prlimit")
+    script = """
+mkdir tree && echo echo ran > tree/program && chmod 755 tree/program
+cp -p "$(command -v su || command -v mount)" own && test ! -u own
+install -m 4755 tree/program installed 2>&1 | grep -q "Operation not permitted"
+chmod u+s tree/program 2>&1 | grep -q "Operation not permitted"
+install -m 755 tree/program installed && ./installed
+tar cf tree.tar --mode=4755 tree && mkdir out && tar xf tree.tar -C out && sh out/tree/program
+tar xpf tree.tar -C out 2>&1 | grep -q "Operation not permitted"
+python3 -m zipfile -c a.zip tree && python3 -m zipfile -e a.zip out
+(ulimit -n 64 && ulimit -n) && prlimit --nofile=32 sh -c 'ulimit -n'
+"""
+    assert await cell.output("sh", "-ec", script) == "ran\nran\n64\n32\n"
+
+
 async def test_a_shell_with_job_control(cell: Cell) -> None:
     needs("bash")
     program = await cell.enclosure.start(

@@ -76,6 +76,7 @@ async def test_git_works_inside_and_the_provisioner_outside(
     assert await run(enclosure, "pwd; git status --porcelain; git log --format=%s | wc -l") == (
         "/workspace\n1\n"
     )
+    assert await run(enclosure, "grep -v nosuid /proc/self/mountinfo") == ""
     assert await run(enclosure, "git fsck 2>&1 | grep -v ^notice; git config -l --show-origin"
                      " | grep -c safe") == "0\n"  # fmt: skip
     script = "echo after > sub/changed; rm removed; mkdir made; echo new > made/file"

@@ -154,7 +154,9 @@ async def test_records_on_disk(tmp_path: Path) -> None:
 
 
 def test_the_host_keeps_its_key_and_counts_its_lives(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
     first = HostState(root=tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
     assert first.next_epoch() == 1
     key = first.id_key()
     with pytest.raises(FairleadError):

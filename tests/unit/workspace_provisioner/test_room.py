@@ -38,3 +38,11 @@ def test_a_tenth_of_what_may_be_used_has_to_be_free(
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: found)
     assert has_room(Layout(tmp_path)) is expected
+
+
+def test_only_its_user_can_enter_what_sandboxes_write(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.layers.mkdir(mode=0o755)
+    layout.make()
+    for path in (layout.trees, layout.layers, layout.root):
+        assert path.stat().st_mode & 0o777 == 0o700
