@@ -92,9 +92,11 @@ class Launches:
         """Read a launch."""
         return self._loop.run(self._launches.get(launch_id))
 
-    def list(self, *, limit: int = 100) -> tuple[LaunchRecord, ...]:
-        """List the newest launches, newest first."""
-        return self._loop.run(self._launches.list(limit=limit))
+    def list(
+        self, *, limit: int = 100, where: Callable[[LaunchRecord], bool] | None = None
+    ) -> tuple[LaunchRecord, ...]:
+        """List the newest launches, newest first: at most `limit` of those that `where` accepts."""
+        return self._loop.run(self._launches.list(limit=limit, where=where))
 
     def events(self, launch_id: str, *, cursor: str = "") -> Iterator[LaunchEvent]:
         """Give a launch's events after `cursor`, until the terminal one."""

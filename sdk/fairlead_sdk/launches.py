@@ -208,16 +208,20 @@ class AsyncLaunches:
         """Read a launch."""
         return LaunchRecord.read(await self._door.get(_path(launch_id)))
 
-    async def list(self, *, limit: int = 100) -> tuple[LaunchRecord, ...]:
-        """List the newest launches, newest first."""
+    async def list(
+        self, *, limit: int = 100, where: Callable[[LaunchRecord], bool] | None = None
+    ) -> tuple[LaunchRecord, ...]:
+        """List the newest launches, newest first: at most `limit` of those that `where` accepts."""
         found: list[LaunchRecord] = []
         token = ""
         while True:
-            params = {"page_size": str(min(100, limit - len(found)))}
+            size = 100 if where else min(100, limit - len(found))
+            params = {"page_size": str(size)}
             if token:
                 params["page_token"] = token
             page = await self._door.get("/v1/launches", params)
-            found += [LaunchRecord.read(item) for item in form.children(page, "launches")]
+            records = (LaunchRecord.read(item) for item in form.children(page, "launches"))
+            found += [record for record in records if where is None or where(record)]
             token = form.text(page, "next_page_token")
             if not token or len(found) >= limit:
                 return tuple(found[:limit])

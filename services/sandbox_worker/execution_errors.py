@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from chassis.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -11,6 +13,9 @@ from chassis.errors import (
     ResourceExhausted,
 )
 from sandbox_worker.errors import short
+
+_SHELL_SYNTAX = frozenset(" |&;<>$*\n")
+"""Characters that hardly any program's name has, and many a line for a shell."""
 
 
 class CommandInvalid(InvalidArgument):
@@ -38,10 +43,13 @@ class CommandNotFound(NotFound):
     """There is no such program on the sandbox's PATH."""
 
     def __init__(self, program: str) -> None:
+        remedy = "Check the name, or give a path that starts with ./ or /."
+        if _SHELL_SYNTAX.intersection(program):
+            remedy = f"Use a shell for a line of several words: sh -c {shlex.quote(short(program))}"
         super().__init__(
             f"There is no program {short(program)!r} in the sandbox.",
             reason="command_not_found",
-            remedy="Check the name, or give a path that starts with ./ or /.",
+            remedy=remedy,
             fields={"program": short(program)},
         )
 

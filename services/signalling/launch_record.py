@@ -61,13 +61,16 @@ class LaunchTimings:
     so that a short lease does not end under them; it is renewed as long as the command runs.
     `lease_grace` is what the host is asked for on top of a launch's lease, so that signalling is
     the one to end it as long as it lives. `release_later` is how long a release that was not
-    confirmed is tried again behind the launch's back.
+    confirmed is tried again behind the launch's back. `count_patience` is how long the news of the
+    command's end waits for the number of changed files, `note_timeout` how long the end of a
+    cancelled launch waits for how far its output goes.
     """
 
     upload_timeout: float = 120.0
     step_timeout: float = 120.0
     channel_timeout: float = 15.0
-    count_timeout: float = 5.0
+    count_patience: float = 0.25
+    note_timeout: float = 5.0
     release_timeout: float = 10.0
     release_attempts: int = 3
     release_later: float = 600.0

@@ -236,8 +236,9 @@ class LaunchRun:
                 continue
 
     async def _count_changes(self) -> int | None:
+        """Count the changed files, unless that would delay the news of the command's end."""
         try:
-            async with asyncio.timeout(self._timings.count_timeout):
+            async with asyncio.timeout(self._timings.count_patience):
                 workspace = await self._mesh.workspaces.get(
                     self._steps.host,
                     tenant=self._live.tenant,
@@ -317,7 +318,7 @@ class LaunchRun:
         if launch.state is not LaunchState.RUNNING or launch.exit is not None:
             return
         try:
-            async with asyncio.timeout(self._timings.count_timeout):
+            async with asyncio.timeout(self._timings.note_timeout):
                 execution = await self._mesh.executions.get(
                     self._steps.host, tenant=self._live.tenant, execution_id=launch.execution_id
                 )

@@ -254,7 +254,7 @@ class _Stream:
         if self._terminal is None:
             return None
         exited = isinstance(self._terminal.happening, LaunchExited)
-        return self._timings.host_lost_after if exited else self._timings.count_timeout
+        return self._timings.host_lost_after if exited else self._timings.note_timeout
 
     def _sort(self, events: Sequence[ControlEvent]) -> None:
         """Keep the terminal event for the end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -61,7 +62,7 @@ def test_cancelled_at_any_moment_it_leaves_nothing(
 ) -> None:
     """Cancelled after a random part of the time that the whole takes: about 0.2 s."""
     request = with_offer(command(*PYTHON, FAMILY), make_offer())
-    chance = random.Random(7)  # noqa: S311 - reproducible
+    chance = random.Random(7)  # noqa: S311 - not a secret
     seen = set()
     with MeshClient(stack=stack) as mesh, MeshClient(stack=stack) as uploader:
         for number in range(MOMENTS):
@@ -107,7 +108,7 @@ def test_cancelled_while_its_upload_is_under_way(
 
 
 @pytest.mark.parametrize("moment", ["at the start", "in the steps", "in mid-output"])
-def test_ctrl_c_in_the_client_cancels(
+def test_ctrl_c_in_the_client_ends_the_launch(
     stack: RunningStack, local: LocalRepository, tmp_path: Path, moment: str
 ) -> None:
     told = tmp_path / "told"
@@ -131,14 +132,86 @@ def test_ctrl_c_in_the_client_cancels(
             case _:
                 assert client.stdout.readline() == b"up\n"
         client.send_signal(signal.SIGINT)
-        client.stdout.close()
-        assert client.wait(15) == 130, told.read_text()
+        client.communicate(timeout=30)
+        assert client.returncode == 130, told.read_text()
         launch_id = newest(mesh)
         if launch_id != before:
-            assert ending_of(mesh, launch_id).type == "cancelled"
+            # Before the command runs the launch is cancelled, after that the command interrupted.
+            endings = {"in the steps": {"cancelled", "exited"}, "in mid-output": {"exited"}}
+            assert ending_of(mesh, launch_id).type in endings.get(moment, {"cancelled"})
         else:
             assert moment == "at the start"
     is_bare(stack)
+
+
+_STUBBORN = """
+trap 'echo interrupted' INT
+trap 'echo terminated' TERM
+echo up
+while :; do sleep 0.05; done
+"""
+
+
+def test_a_command_that_heeds_neither_sigint_nor_sigterm_is_killed(
+    stack: RunningStack, local: LocalRepository
+) -> None:
+    with subprocess.Popen(
+        [FAIRLEAD, "launch", str(local.path), "--", "sh", "-c", _STUBBORN],
+        env=stack.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == b"up\n"
+        client.send_signal(signal.SIGINT)
+        assert client.stdout.read() == b"interrupted\nterminated\n"
+        assert client.wait(15) == 128 + signal.SIGKILL
+    is_bare(stack)
+
+
+def test_a_second_ctrl_c_cancels_at_once(stack: RunningStack, local: LocalRepository) -> None:
+    with (
+        MeshClient(stack=stack) as mesh,
+        subprocess.Popen(
+            [FAIRLEAD, "launch", str(local.path), "--", "sh", "-c", _STUBBORN],
+            env=stack.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+        ) as client,
+    ):
+        assert client.stdout is not None
+        for line in (b"up\n", b"interrupted\n"):
+            assert client.stdout.readline() == line
+            client.send_signal(signal.SIGINT)
+        assert client.wait(15) == 130
+        assert ending_of(mesh, newest(mesh)).type == "cancelled"
+    is_bare(stack)
+
+
+@pytest.mark.parametrize("options", [[], ["-n"]])
+def test_what_is_piped_in_reaches_the_command(
+    stack: RunningStack, local: LocalRepository, options: list[str]
+) -> None:
+    sent = os.urandom(3_000_000)
+    ended = subprocess.run(
+        [FAIRLEAD, "launch", str(local.path), *options, "--", "cat"],
+        env=stack.environment,
+        input=sent,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == (b"" if options else sent)
+    unread = subprocess.run(
+        [FAIRLEAD, "launch", str(local.path), *options, "--", "echo", "hi"],
+        env=stack.environment,
+        input=sent,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (unread.returncode, unread.stdout) == (0, b"hi\n")
 
 
 def newest(mesh: MeshClient) -> str:

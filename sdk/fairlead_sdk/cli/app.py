@@ -21,12 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         cut = given.index("--")
         given, command = given[:cut], given[cut + 1 :] or [""]
     _take_context(given)
+    # A launch takes one PATH, so a second word can only mean the verb.
+    if given[:2] == ["launch", "renew"] and any(word[:1] != "-" for word in given[2:]):
+        del given[0]
     # Importing makes much and drops nothing: looking for garbage costs a tenth of the start.
     # `running` turns it on again.
     gc.disable()
     try:
         begun = None
-        if given[:1] == ["launch"]:
+        if given[:1] == ["launch"] and not _feeds_command(given, command):
             from fairlead_sdk.agent_client import launch_by_agent
 
             done = launch_by_agent(given, command)
@@ -38,6 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(run_verb(given, command, begun))
     finally:
         gc.enable()
+
+
+def _feeds_command(given: list[str], command: list[str]) -> bool:
+    """Whether standard input goes to the command; the agent cannot read it."""
+    from fairlead_sdk.cli.standard_input import has_standard_input
+
+    is_refused = "-n" in given or "--no-stdin" in given
+    return bool(command) and not is_refused and has_standard_input()
 
 
 def _take_context(given: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fairlead_sdk.cli.launch_options import seconds
+from fairlead_sdk.cli.launch_options import add_no_stdin_option, seconds
 
 EXEC = """Run one more command in a held launch, or in a sandbox.
 
@@ -32,6 +32,7 @@ def add_exec_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="Start it without input, print its id and leave.",
     )
+    add_no_stdin_option(parser)
 
 
 def execute(chosen: argparse.Namespace, command: list[str]) -> int:
@@ -46,5 +47,6 @@ def execute(chosen: argparse.Namespace, command: list[str]) -> int:
         directory=chosen.directory,
         timeout=chosen.timeout,
         detach=chosen.detach,
+        no_stdin=chosen.no_stdin,
     )
     return execute(choices, is_json=chosen.output == "json")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import stat
-import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.running import HUNG_UP, OUR_FAULT, Interrupts, run
+from fairlead_sdk.cli.standard_input import has_standard_input, read_standard_input
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
 from fairlead_sdk.errors import FairleadError
 
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
     from fairlead_sdk.executions import OutputFrame
     from fairlead_sdk.fairlead import AsyncFairlead
     from fairlead_sdk.records import ExecutionRecord, Exit
-
-_STDIN = 0
-_PIECE_BYTES = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +29,7 @@ class ExecChoices:
     directory: str
     timeout: float | None
     detach: bool
+    no_stdin: bool = False
 
 
 def execute(choices: ExecChoices, *, is_json: bool) -> int:
@@ -45,7 +41,7 @@ def execute(choices: ExecChoices, *, is_json: bool) -> int:
 
         async with connect(terminal) as client:
             sandbox_id = await find_sandbox_of(client, choices.target)
-            has_stdin = not choices.detach and _has_stdin()
+            has_stdin = not (choices.detach or choices.no_stdin) and has_standard_input()
             started = await client.executions.start(
                 sandbox_id,
                 Command(
@@ -84,16 +80,23 @@ async def _attended(
     """Pass its streams through; whoever leaves hears where it goes on."""
     tasks: set[asyncio.Future[object]] = set()
 
-    def interrupt() -> None:
+    is_interrupted = False
+
+    def interrupt() -> bool:
+        nonlocal is_interrupted
+        if is_interrupted:
+            return False
+        is_interrupted = True
         sending = client.executions.signal(execution_id, signal.SIGINT)
         tasks.add(asyncio.ensure_future(sending))
+        return True
 
     def left() -> None:
         terminal.say(f"left; the command goes on: fairlead logs -f {execution_id}")
 
     interrupts.instead, interrupts.at_once = interrupt, left
     if has_stdin:
-        feeding = client.executions.feed_stdin(execution_id, _stdin())
+        feeding = client.executions.feed_stdin(execution_id, read_standard_input())
         tasks.add(asyncio.ensure_future(feeding))
     try:
         return await _follow(client, execution_id, terminal)
@@ -141,38 +144,3 @@ async def show_frame(terminal: Terminal, frame: OutputFrame) -> Exit | None:
                 terminal.say(sentence)
             return exit_
     return None
-
-
-def _has_stdin() -> bool:
-    """Say whether somebody pipes something in; a terminal stays here."""
-    try:
-        facts = os.fstat(_STDIN)
-    except OSError:
-        return False
-    return not os.isatty(_STDIN) and (
-        stat.S_ISFIFO(facts.st_mode) or stat.S_ISREG(facts.st_mode) or stat.S_ISSOCK(facts.st_mode)
-    )
-
-
-async def _stdin() -> AsyncIterator[bytes]:
-    """Give standard input piece by piece; a daemon thread reads, so that nothing waits for it."""
-    loop = asyncio.get_running_loop()
-    pieces: asyncio.Queue[bytes] = asyncio.Queue(1)
-    wanted = threading.Semaphore(1)
-
-    def read() -> None:
-        while wanted.acquire():
-            try:
-                piece = os.read(_STDIN, _PIECE_BYTES)
-            except OSError:
-                piece = b""
-            if loop.is_closed():
-                return
-            loop.call_soon_threadsafe(pieces.put_nowait, piece)
-            if not piece:
-                return
-
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    while piece := await pieces.get():
-        wanted.release()
-        yield piece

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.endings import ending_of, explained, gap_of
+from fairlead_sdk.cli.running import Interrupts, stop_command
+from fairlead_sdk.cli.standard_input import has_standard_input, read_standard_input
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
 from fairlead_sdk.cli.ticks import Ticks, left_changes
 from fairlead_sdk.client import make_idempotency_key
@@ -44,12 +46,17 @@ class Following:
         *,
         client: AsyncFairlead,
         terminal: Terminal,
+        interrupts: Interrupts,
         repository: Repository | None,
         choices: LaunchChoices,
         takeover: Takeover | None = None,
     ) -> None:
         self._client = client
         self._terminal = terminal
+        self._interrupts = interrupts
+        self._has_stdin = bool(choices.command) and not choices.no_stdin and has_standard_input()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_interrupted = False
         self._repository = repository
         self._choices = choices
         self._ticks = Ticks(terminal=terminal, shows_rung=choices.timing)
@@ -76,6 +83,11 @@ class Following:
         except BaseException:
             await self._cancel()
             raise
+        finally:
+            self._interrupts.instead = None
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         held = self._choices.keep or not self._choices.command
         if await self._client.launches.histories.settle(wait=held):
             self._terminal.say("the history was not sent whole; the next launch goes on with it.")
@@ -125,6 +137,7 @@ class Following:
             command = Command(
                 arguments=choices.command,
                 directory="" if self._repository is None else self._repository.directory,
+                stdin=self._has_stdin,
                 timeout=choices.timeout,
                 on_full="block",
             )
@@ -147,11 +160,15 @@ class Following:
         match event.happening:
             case LaunchSnapshot(launch):
                 self._launch_id = launch.launch_id
+                if launch.execution_id and launch.exit is None:
+                    self._command_runs()
             case StepChanged() as change:
                 left = self._repository is not None and await left_changes(
                     self._repository, change.freshness, clean=self._choices.clean
                 )
                 self._ticks.step(change, left_changes=left)
+                if change.step == "execution" and change.state == "done":
+                    self._command_runs()
             case SnapshotMissed() as miss:
                 self._sending = True
                 self._ticks.miss(miss)
@@ -177,6 +194,31 @@ class Following:
                 raise launch_cancelled(reason, self._launch_id)
         return None
 
+    def _command_runs(self) -> None:
+        """Pass standard input and Ctrl-C on to the command from now on."""
+        if self._interrupts.instead is not None:
+            return
+        self._interrupts.instead = self._interrupt
+        if self._has_stdin:
+            self._tasks.add(asyncio.create_task(self._feed()))
+
+    async def _feed(self) -> None:
+        launch = await self._client.launches.get(self._launch_id)
+        await self._client.executions.feed_stdin(launch.execution_id, read_standard_input())
+
+    def _interrupt(self) -> bool:
+        """Take the first Ctrl-C; the second one cancels the launch at once."""
+        if self._is_interrupted:
+            return False
+        self._is_interrupted = True
+        self._tasks.add(asyncio.create_task(self._stop_command()))
+        return True
+
+    async def _stop_command(self) -> None:
+        launch = await self._client.launches.get(self._launch_id)
+        executions = self._client.executions
+        await stop_command(lambda number: executions.signal(launch.execution_id, number))
+
     def _took_upload(self, sent: int, written: int | None) -> None:
         self._sent = sent
         self._ticks.upload(sent, written)
@@ -191,12 +233,17 @@ class Following:
         sentence = ending_of(exited.exit)
         if sentence:
             self._terminal.say(sentence)
-        count = exited.changed_files or 0
-        if exited.discarded and count:
+        count = exited.changed_files
+        if exited.discarded and count is None:
+            self._terminal.warn(
+                "the workspace was discarded before its changed files were counted; --keep keeps"
+                " it, for `fairlead exec`."
+            )
+        elif exited.discarded and count:
             files = "1 changed file was" if count == 1 else f"{count} changed files were"
             self._terminal.warn(
                 f"{files} discarded with the workspace; --keep keeps it,"
-                " for `fairlead cp` and `fairlead exec`."
+                " for `fairlead exec` and `fairlead cp`."
             )
         if self._choices.keep:
             with contextlib.suppress(FairleadError):

@@ -41,6 +41,7 @@ class LaunchChoices:
     submodules: bool = False
     sandbox: SandboxRequest | None = None
     workspace: str = ""
+    no_stdin: bool = False
 
     @property
     def leaves_changes(self) -> bool:
@@ -85,6 +86,7 @@ def launching(
                 following = Following(
                     client=client,
                     terminal=terminal,
+                    interrupts=interrupts,
                     repository=repository,
                     choices=choices,
                     takeover=takeover,

@@ -121,11 +121,22 @@ def add_launch_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="End the command after this long."
     )
+    add_no_stdin_option(parser)
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
         type=name,
         help="ssh://user@host[:port]/directory: run it there, without a mesh.",
+    )
+
+
+def add_no_stdin_option(parser: argparse.ArgumentParser) -> None:
+    """Add `-n`, which has the meaning that ssh gives it."""
+    parser.add_argument(
+        "-n",
+        "--no-stdin",
+        action="store_true",
+        help="Leave standard input alone; else what is piped or redirected in is passed on.",
     )
 
 
@@ -177,4 +188,5 @@ def choices_of(chosen: argparse.Namespace, command: list[str]) -> LaunchChoices:
         submodules=chosen.submodules,
         sandbox=sandbox_request(chosen),
         workspace=chosen.workspace or "",
+        no_stdin=chosen.no_stdin,
     )

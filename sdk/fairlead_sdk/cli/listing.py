@@ -1,4 +1,4 @@
-"""`fairlead ps`, `logs`, `trace` and `kill`: what there is, what it said, where its time went."""
+"""`fairlead ps`, `logs`, `trace`, `renew` and `kill`: launches, their output and their time."""
 
 from __future__ import annotations
 
@@ -15,33 +15,48 @@ from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal, colours_on
 from fairlead_sdk.cli.ticks import shown_seconds
 from fairlead_sdk.records import LaunchRecord
 
-_LISTED = 100
 _QUIET_SECONDS = 0.5
+_MOST_KILLED = 100_000
+_KILLED_AT_ONCE = 8
 _ENDED = frozenset({"exited", "failed", "cancelled"})
 
 
-def ps(*, everything: bool, is_json: bool) -> int:
-    """List launches that run or hold something; with `everything` also those that ended."""
+def ps(*, everything: bool, states: Sequence[str], project: str, limit: int, is_json: bool) -> int:
+    """List the newest launches: of the given states and the project that begins with `project`.
+
+    Without states, those that run or hold something; with `everything` all.
+    """
+
+    def is_wanted(launch: LaunchRecord) -> bool:
+        if not launch.project.startswith(project):
+            return False
+        return launch.state in states if states else everything or _is_live(launch)
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         from fairlead_sdk.cli.connection import connect
 
         async with connect(terminal) as client:
-            launches = await client.launches.list(limit=_LISTED)
-        shown = [
-            launch
-            for launch in launches
-            if everything or launch.is_held or launch.state not in _ENDED
-        ]
+            found = await client.launches.list(limit=limit + 1, where=is_wanted)
+        shown = found[:limit]
         if terminal.is_json:
-            await terminal.document({"launches": [launch.document for launch in shown]})
+            listed = [launch.document for launch in shown]
+            await terminal.document({"launches": listed, "more": len(found) > limit})
         elif shown:
             await terminal.text(_table(shown))
+        elif states or project or everything:
+            terminal.say("there is no such launch.")
         else:
             terminal.say("nothing runs; `fairlead ps --all` lists what ended.")
+        if len(found) > limit:
+            terminal.say(f"there are more than {limit}; --limit N shows N.")
         return 0
 
     return run(work, is_json=is_json)
+
+
+def _is_live(launch: LaunchRecord) -> bool:
+    """Whether it runs, or holds something."""
+    return launch.is_held or launch.state not in _ENDED
 
 
 def _table(launches: Sequence[LaunchRecord]) -> str:
@@ -132,8 +147,28 @@ def trace(launch: str, *, is_json: bool) -> int:
     return run(work, is_json=is_json)
 
 
-def kill(launches: Sequence[str], *, is_json: bool) -> int:
-    """Cancel launches and release what they hold; end executions."""
+def renew(launches: Sequence[str], *, lease: float | None, is_json: bool) -> int:
+    """Hold what launches have for longer: workspace and sandbox."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.cli.connection import connect, find_launch
+
+        async with connect(terminal) as client:
+            for text in launches:
+                found = await find_launch(client, text)
+                renewed = await client.launches.renew(found.launch_id, lease=lease)
+                if terminal.is_json:
+                    await terminal.document(renewed.document)
+                if renewed.expires_at is not None:
+                    until = renewed.expires_at.astimezone().strftime("%H:%M:%S")
+                    terminal.say(f"{renewed.launch_id} is held until {until}.")
+        return 0
+
+    return run(work, is_json=is_json)
+
+
+def kill(launches: Sequence[str], *, everything: bool, is_json: bool) -> int:
+    """Cancel launches and release what they hold; end executions. `everything`: all that live."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         from fairlead_sdk.cli.connection import connect, find_launch
@@ -141,10 +176,20 @@ def kill(launches: Sequence[str], *, is_json: bool) -> int:
 
         executions = [text for text in launches if is_execution(text)]
         async with connect(terminal) as client:
-            found = [await find_launch(client, text) for text in launches if not is_execution(text)]
+            if everything:
+                found = list(await client.launches.list(limit=_MOST_KILLED, where=_is_live))
+            else:
+                named = [text for text in launches if not is_execution(text)]
+                found = [await find_launch(client, text) for text in named]
             held = {record.launch_id for record in found if record.is_held}
             killed = [await end(client, text) for text in executions]
-            ended = [await client.launches.cancel(record.launch_id) for record in found]
+            at_once = asyncio.Semaphore(_KILLED_AT_ONCE)
+
+            async def cancel(launch_id: str) -> LaunchRecord:
+                async with at_once:
+                    return await client.launches.cancel(launch_id)
+
+            ended = await asyncio.gather(*(cancel(record.launch_id) for record in found))
         if terminal.is_json:
             listed = {"executions": [one.document for one, _ in killed]} if killed else {}
             await terminal.document({"launches": [one.document for one in ended], **listed})
@@ -156,6 +201,8 @@ def kill(launches: Sequence[str], *, is_json: bool) -> int:
             if record.launch_id in held:
                 given_back = "now; what it held is given back"
             terminal.say(f"{record.launch_id} is {record.state} {given_back}.")
+        if everything and not ended:
+            terminal.say("nothing runs.")
         return 0
 
     return run(work, is_json=is_json)

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.errors import (
@@ -31,6 +32,8 @@ INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 128 + signal.SIGPIPE
 _IMPORTED_SECONDS = 2.0
+GRACE_SECONDS = 2.0
+"""Time that an interrupted command has after SIGINT, and again after SIGTERM."""
 # What the host does not have, now or later: not the mesh is away.
 _LACKING = frozenset({"isolation_unavailable", "network_unavailable", "submodule_unavailable"})
 _MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
@@ -61,17 +64,31 @@ def exit_status_of(error: FairleadError) -> int:
             return FAILED
 
 
-class Interrupts:
-    """Ctrl-C, SIGTERM and SIGHUP: the first one ends the work in order, the second one at once.
+async def stop_command(send: Callable[[signal.Signals], Awaitable[object]]) -> None:
+    """Send SIGINT, SIGTERM and SIGKILL, each `GRACE_SECONDS` after the one before it.
 
-    `instead` takes the place of the first Ctrl-C's order, `at_once` comes before leaving at once.
+    Cancel it when the command has ended. It ends quietly when one cannot be sent: the command is
+    gone, or what follows its output says what happened.
+    """
+    with suppress(FairleadError):
+        await send(signal.SIGINT)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            await asyncio.sleep(GRACE_SECONDS)
+            await send(number)
+
+
+class Interrupts:
+    """Ctrl-C, SIGTERM and SIGHUP: the first one ends the work in order, the next one at once.
+
+    `instead` is asked at each Ctrl-C before that; it returns whether it took it, and then the work
+    goes on. `at_once` is called before leaving at once.
     """
 
     def __init__(
         self, *, task: asyncio.Future[int], leave: Callable[[int], object] = os._exit
     ) -> None:
         self.status = 0
-        self.instead: Callable[[], None] | None = None
+        self.instead: Callable[[], bool] | None = None
         self.at_once: Callable[[], None] | None = None
         self._task = task
         self._leave = leave
@@ -86,16 +103,20 @@ class Interrupts:
 
     def take(self, status: int) -> None:
         """Take one, which is to end the command with `status`."""
+        if (
+            status == INTERRUPTED
+            and not self.status
+            and self.instead is not None
+            and self.instead()
+        ):
+            return
         if self.status:
             if self.at_once is not None:
                 self.at_once()
             self._leave(status)
             return
         self.status = status
-        if self.instead is not None and status == INTERRUPTED:
-            self.instead()
-        else:
-            self._task.cancel()
+        self._task.cancel()
 
 
 Work = Callable[[Terminal, Interrupts], Awaitable[int]]

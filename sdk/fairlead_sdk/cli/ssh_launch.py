@@ -6,13 +6,13 @@ import asyncio
 import base64
 import contextlib
 import os
-import signal
 from collections.abc import Mapping
 
 from fairlead_sdk.agent_start import start_agent
 from fairlead_sdk.cli.endings import ending_of, explained
 from fairlead_sdk.cli.launch import LaunchChoices
-from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.running import Interrupts, run, stop_command
+from fairlead_sdk.cli.standard_input import has_standard_input, read_standard_input
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
 from fairlead_sdk.cli.ticks import Ticks, left_changes
 from fairlead_sdk.errors import FairleadError, InvalidArgument
@@ -83,7 +83,7 @@ class _HostLaunch:
         self._ticks = Ticks(terminal=terminal)
         self._key = make_host_key()
         self._sent = 0
-        self._signalling: asyncio.Future[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     async def to_the_end(self) -> int:
         """Launch and give the exit status; when it is left early, nothing is kept."""
@@ -145,23 +145,32 @@ class _HostLaunch:
         command = Command(
             arguments=self._choices.command,
             directory=self._repository.directory,
+            stdin=not self._choices.no_stdin and has_standard_input(),
             timeout=self._choices.timeout,
         )
         running = self._host.run(workspace.workspace_id, command, stays=self._choices.keep)
         async with running as execution:
             self._interrupts.instead = lambda: self._interrupt(execution)
+            feeding = asyncio.create_task(_feed(execution)) if command.stdin else None
             try:
                 async for stream, content in execution.output():
                     await self._output(stream, content)
             finally:
                 self._interrupts.instead = None
+                tasks = [task for task in (feeding, self._stopping) if task is not None]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
         if execution.exit is None:
             raise AssertionError("an output ends with its exit, or raises")
         return execution.exit
 
-    def _interrupt(self, execution: HostExecution) -> None:
-        """Send Ctrl-C on to the command; the second one leaves at once, which kills it."""
-        self._signalling = asyncio.ensure_future(_signalled(execution))
+    def _interrupt(self, execution: HostExecution) -> bool:
+        """Stop the command at the first Ctrl-C; the second one leaves, which kills it."""
+        if self._stopping is not None:
+            return False
+        self._stopping = asyncio.create_task(stop_command(execution.signal))
+        return True
 
     async def _output(self, stream: str, content: bytes) -> None:
         if self._terminal.is_json:
@@ -207,6 +216,8 @@ class _HostLaunch:
             await self._terminal.document({"type": name, name: fields})
 
 
-async def _signalled(execution: HostExecution) -> None:
+async def _feed(execution: HostExecution) -> None:
     with contextlib.suppress(FairleadError):
-        await execution.signal(signal.SIGINT)
+        async for piece in read_standard_input():
+            await execution.feed(piece)
+        await execution.feed_end()

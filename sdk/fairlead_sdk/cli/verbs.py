@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from fairlead_sdk.cli.launch import LaunchChoices
 
 USAGE = 2
+LAUNCH_STATES = ("requested", "provisioned", "running", "exited", "failed", "cancelled")
 _COMMAND = "-- COMMAND..."
 _ABOUT = "A git workspace, a sandbox to run in and a tunnel to reach it, in one round trip."
 _LAUNCH_ID = "Id of a launch, or its beginning."
 _LAUNCH_OR_EXECUTION = "Id of a launch or its beginning, or of an execution exe_…."
 _LAUNCH = """Run a command on the repository here.
 
-Uncommitted and untracked files are included. The exit status is the command's.
+Uncommitted and untracked files are included. What is piped in is its standard input;
+the exit status is the command's. Ctrl-C goes to the command, a second one cancels.
 Without a command, workspace and sandbox are held for 30 minutes, for `exec` and
 `forward`, and the launch's id is printed."""
 _LOGS = """Replay the output of a launch's command, or of an execution.
@@ -44,6 +46,9 @@ It stops where nothing more comes for now, unless --follow."""
 _KILL = """Cancel launches and release what they hold; end executions.
 
 An execution gets SIGTERM, and 2 seconds later SIGKILL."""
+_RENEW = """Hold what launches have for longer: their workspaces and sandboxes.
+
+`fairlead launch renew LAUNCH` is the same."""
 _WORKSPACE = """Make, copy, hold and give back workspaces.
 
 A workspace is a checked-out git tree on a host, with a lease of 30 minutes unless
@@ -134,14 +139,31 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     add_cp_options(_verb(verbs, "cp", copy, CP, "SRC DST"))
     ps = _verb(verbs, "ps", _ps, "List launches that run or hold something.", "")
     ps.add_argument("-a", "--all", action="store_true", help="Also what ended.")
+    ps.add_argument(
+        "--state",
+        dest="states",
+        metavar="STATE",
+        choices=LAUNCH_STATES,
+        action="append",
+        default=[],
+        help=f"Only these: {', '.join(LAUNCH_STATES)}; again for more.",
+    )
+    ps.add_argument("--project", metavar="ID", default="", help="Only this project's.")
+    ps.add_argument(
+        "--limit", metavar="N", type=_count, default=100, help="Most to list; else 100."
+    )
     logs = _verb(verbs, "logs", _logs, _LOGS, "LAUNCH")
     logs.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_OR_EXECUTION)
     logs.add_argument("-f", "--follow", action="store_true", help="Stay until it ends.")
     logs.add_argument("--cursor", metavar="CURSOR", default="", help="Go on after this position.")
     trace = _verb(verbs, "trace", _trace, "Draw where a launch's time went.", "LAUNCH")
     trace.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_ID)
-    kill = _verb(verbs, "kill", _kill, _KILL, "LAUNCH...")
-    kill.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_OR_EXECUTION)
+    kill = _verb(verbs, "kill", _kill, _KILL, "[LAUNCH...]")
+    kill.add_argument("launches", metavar="LAUNCH", nargs="*", help=_LAUNCH_OR_EXECUTION)
+    kill.add_argument("--all", action="store_true", help="All that run or hold something.")
+    renew = _verb(verbs, "renew", _renew, _RENEW, "LAUNCH...")
+    renew.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_ID)
+    renew.add_argument("--lease", metavar="SECONDS", type=lease, help="From now; else 30 minutes.")
     add_forward_options(_verb(verbs, "forward", run_forward, FORWARD, FORWARD_USAGE))
     add_socks_options(_verb(verbs, "socks", run_socks, SOCKS, "[LAUNCH]"))
     agent = _verb(verbs, "agent", _agent, _AGENT, "")
@@ -314,7 +336,13 @@ def _agent(chosen: argparse.Namespace, command: list[str]) -> int:
 def _ps(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.listing import ps
 
-    return ps(everything=chosen.all, is_json=_is_json(chosen))
+    return ps(
+        everything=chosen.all,
+        states=chosen.states,
+        project=chosen.project,
+        limit=chosen.limit,
+        is_json=_is_json(chosen),
+    )
 
 
 def _logs(chosen: argparse.Namespace, command: list[str]) -> int:
@@ -330,7 +358,21 @@ def _trace(chosen: argparse.Namespace, command: list[str]) -> int:
     return trace(chosen.launch, is_json=_is_json(chosen))
 
 
+def _renew(chosen: argparse.Namespace, command: list[str]) -> int:
+    from fairlead_sdk.cli.listing import renew
+
+    return renew(chosen.launches, lease=chosen.lease, is_json=_is_json(chosen))
+
+
 def _kill(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.listing import kill
 
-    return kill(chosen.launches, is_json=_is_json(chosen))
+    if bool(chosen.launches) == chosen.all:
+        chosen.parser.error("name launches, or --all")
+    return kill(chosen.launches, everything=chosen.all, is_json=_is_json(chosen))
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 100_000:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 100000")

@@ -8,12 +8,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from fairlead_sdk.cli.running import Interrupts, run
+from fairlead_sdk.cli.running import Interrupts, exit_status_of, run
 from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.ticks import Ticks, left_changes, shown_seconds
 from fairlead_sdk.cli.workspace_places import Place, opened_place
-from fairlead_sdk.errors import InvalidArgument, Unavailable, WorkspaceNotFound
+from fairlead_sdk.errors import (
+    FailedPrecondition,
+    FairleadError,
+    InvalidArgument,
+    Unavailable,
+    WorkspaceNotFound,
+)
 from fairlead_sdk.repository import read_repository
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.workspace_records import WorkspaceRecord
@@ -134,23 +140,81 @@ def renew(workspace: str, *, lease: float | None, host: str, is_json: bool) -> i
         if terminal.is_json:
             await terminal.document(renewed.document)
         terminal.say(_held(renewed))
+        if not host:
+            await _say_which_sandboxes_end_before(client, renewed, terminal)
 
     return _run_at(host, work, is_json=is_json)
 
 
-def rm(workspaces: Sequence[str], *, force: bool, host: str, is_json: bool) -> int:
-    """Give workspaces back."""
+async def _say_which_sandboxes_end_before(
+    client: Place, workspace: WorkspaceRecord, terminal: Terminal
+) -> None:
+    """Name the sandboxes in a workspace that was renewed whose own lease ends before its."""
+    from fairlead_sdk.fairlead import AsyncFairlead
 
-    async def work(client: Place, terminal: Terminal) -> None:
-        found = [await find_workspace(client, text) for text in workspaces]
+    if not isinstance(client, AsyncFairlead):
+        return
+    try:
+        sandboxes = await client.sandboxes.list(limit=_LISTED)
+    except FairleadError:
+        return  # the workspace is renewed all the same
+    for sandbox in sandboxes:
+        if sandbox.workspace_id != workspace.workspace_id:
+            continue
+        if sandbox.expires_at >= workspace.expires_at:
+            continue
+        until = sandbox.expires_at.astimezone().strftime("%H:%M:%S")
+        renewing = f"fairlead sandbox renew {sandbox.sandbox_id}"
+        if sandbox.launch_id:
+            renewing = f"fairlead launch renew {sandbox.launch_id}"
+        terminal.warn(f"its sandbox {sandbox.sandbox_id} is held until {until} only: {renewing}")
+
+
+def rm(workspaces: Sequence[str] | None, *, force: bool, host: str, is_json: bool) -> int:
+    """Give workspaces back; None for all but those that launches hold.
+
+    Of all, each that is refused is reported, the others go, and the status is that of the first
+    refusal.
+    """
+
+    async def work(client: Place, terminal: Terminal) -> int:
+        if workspaces is not None:
+            found = [await find_workspace(client, text) for text in workspaces]
+        else:
+            found = await _of_no_launch(client, terminal)
+        status = 0
         for each in found:
-            released = await client.workspaces.delete(each.workspace_id, force=force)
+            try:
+                released = await client.workspaces.delete(each.workspace_id, force=force)
+            except FailedPrecondition as error:
+                if workspaces is not None:
+                    raise
+                terminal.error(error)
+                status = status or exit_status_of(error)
+                continue
             if terminal.is_json:
                 await terminal.document({"workspace_id": each.workspace_id, "released": released})
             again = "" if released else " already"
             terminal.say(f"{each.workspace_id} is given back{again}.")
+        if not found:
+            terminal.say("there are none.")
+        return status
 
     return _run_at(host, work, is_json=is_json)
+
+
+async def _of_no_launch(client: Place, terminal: Terminal) -> list[WorkspaceRecord]:
+    """List the workspaces that no live launch holds."""
+
+    def warn(host_id: str) -> None:
+        terminal.warn(f"{host_id} does not answer; what it holds is left alone.")
+
+    listed, launches = await asyncio.gather(
+        client.workspaces.list(limit=_LISTED, on_unanswered=warn),
+        client.launches.list(limit=_LISTED),
+    )
+    held = {launch.workspace_id for launch in launches if launch.released_at is None}
+    return [each for each in listed if each.workspace_id not in held]
 
 
 async def find_workspace(client: Place, text: str) -> WorkspaceRecord:
@@ -188,11 +252,12 @@ async def find_workspace(client: Place, text: str) -> WorkspaceRecord:
     return found[0]
 
 
-def _run_at(host: str, work: Callable[[Place, Terminal], Awaitable[None]], *, is_json: bool) -> int:
+def _run_at(
+    host: str, work: Callable[[Place, Terminal], Awaitable[int | None]], *, is_json: bool
+) -> int:
     async def connected(terminal: Terminal, interrupts: Interrupts) -> int:
         async with opened_place(host, terminal) as place:
-            await work(place, terminal)
-        return 0
+            return await work(place, terminal) or 0
 
     return run(connected, is_json=is_json)
 

@@ -51,8 +51,9 @@ def add_workspace_verbs(
     rename.add_argument("name", metavar="NAME", help='Its name from now on; "" for none.')
     renew = add("renew", _renew, "Hold a workspace for longer.", "WORKSPACE")
     renew.add_argument("workspace", metavar="WORKSPACE", help=_ID)
-    remove = add("rm", _rm, _RM, "WORKSPACE...")
-    remove.add_argument("workspaces", metavar="WORKSPACE", nargs="+", help=_ID)
+    remove = add("rm", _rm, _RM, "[WORKSPACE...]")
+    remove.add_argument("workspaces", metavar="WORKSPACE", nargs="*", help=_ID)
+    remove.add_argument("--all", action="store_true", help="All but those of launches.")
     remove.add_argument(
         "--force",
         action="store_true",
@@ -139,6 +140,11 @@ def _renew(chosen: argparse.Namespace, command: list[str]) -> int:
 def _rm(chosen: argparse.Namespace, command: list[str]) -> int:
     from fairlead_sdk.cli.workspace import rm
 
+    if bool(chosen.workspaces) == chosen.all:
+        chosen.parser.error("name workspaces, or --all")
     return rm(
-        chosen.workspaces, force=chosen.force, host=chosen.host or "", is_json=_is_json(chosen)
+        chosen.workspaces if not chosen.all else None,
+        force=chosen.force,
+        host=chosen.host or "",
+        is_json=_is_json(chosen),
     )

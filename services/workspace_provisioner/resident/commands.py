@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
@@ -30,10 +31,13 @@ class CommandNotFound(FailedPrecondition):
     """There is no such program on the host, or it cannot be run."""
 
     def __init__(self, program: str, cause: str) -> None:
+        remedy = "Name a program that is on the host's path."
+        if set(" |&;<>$*\n").intersection(program):
+            remedy = f"Use a shell for a line of several words: sh -c {shlex.quote(program)}"
         super().__init__(
             f"The host cannot run {program!r}: {cause}.",
             reason="command_not_found",
-            remedy="Name a program that is on the host's path.",
+            remedy=remedy,
             fields={"program": program},
         )
 

@@ -14,6 +14,7 @@ from tests.contract.wire.agent_shell import Shell, launches, make_shell, with_ag
 from tests.fakes import launch_documents as documents
 from tests.fakes.scripted_door import Script, serve
 
+_BY_AGENT = ("agent_client", "agent_place", "cli", "cli.app", "cli.standard_input")
 _FOREIGN = frozenset(
     {"aiortc", "anyio", "fastapi", "google", "grpc", "httpx", "httpx2", "opentelemetry", "pydantic"}
     | {"redis", "rich", "fairlead_tunnel", "chassis", "signalling", "workspace_provisioner"}
@@ -61,7 +62,7 @@ def test_a_launch_imports_nothing_that_it_does_not_use(shell: Shell) -> None:
     by_agent = imported(shell)
     assert {name for name in by_agent if name.startswith("fairlead_sdk")} == {
         "fairlead_sdk",
-        *(f"fairlead_sdk.{name}" for name in ("agent_client", "agent_place", "cli", "cli.app")),
+        *(f"fairlead_sdk.{name}" for name in _BY_AGENT),
     }
     assert not {"argparse", "asyncio", "json", "subprocess", "socket", "ssl"} & by_agent
     assert not {name.partition(".")[0] for name in by_agent} & _FOREIGN

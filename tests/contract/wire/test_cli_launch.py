@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -260,6 +262,59 @@ def test_an_interrupt_cancels_the_launch(number: int, status: int, cli: CliRunne
         process.send_signal(number)
         assert process.wait(20) == status
     assert len(cli.script.asked("POST", CANCEL)) == 1
+
+
+def running(cli: CliRunner, *lines: documents.Document, held: bool) -> None:
+    """Script a launch whose command runs."""
+    launch = documents.launch("running", execution_id=documents.EXECUTION_ID)
+    cli.script.on("GET", LAUNCH, Answer(document=launch))
+    launches(cli, documents.step("1", "execution"), *lines, held=held)
+
+
+def test_an_interrupt_goes_to_the_command_and_the_next_one_cancels(cli: CliRunner) -> None:
+    signals = f"/v1/executions/{documents.EXECUTION_ID}/signal"
+    cli.script.on("POST", signals, Answer(document=documents.execution()))
+    running(cli, documents.output("2", 1, b"ready\n"), held=True)
+    with cli.started("launch", "--", "prog") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(signal.SIGINT)
+        while not cli.script.asked("POST", signals):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert cli.script.asked("POST", signals)[0].document == {"signal": signal.SIGINT}
+    assert len(cli.script.asked("POST", CANCEL)) == 1
+
+
+@pytest.mark.parametrize("option", ["", "-n"])
+def test_what_is_piped_in_is_written_to_the_command(option: str, cli: CliRunner) -> None:
+    stdin = f"/v1/executions/{documents.EXECUTION_ID}/stdin"
+    cli.script.on("POST", stdin, Answer(document={"offset": 4}))
+    running(cli, held=True)
+    options = [option] if option else []
+    with cli.started("launch", *options, "--", "prog", stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"abc\n")
+        process.stdin.close()
+        if option:
+            while not cli.script.asked("POST", "/v1/launches"):
+                assert process.poll() is None
+        else:
+            while len(cli.script.asked("POST", stdin)) < 2:
+                assert process.poll() is None
+        process.terminate()
+        process.wait(20)
+    command = cli.script.asked("POST", "/v1/launches")[0].document["command"]
+    assert isinstance(command, dict)
+    assert command.get("stdin", False) is not bool(option)
+    written = [one.document for one in cli.script.asked("POST", stdin)]
+    content = base64.b64encode(b"abc\n").decode()
+    sent = [
+        {"offset": 0, "content": content, "close": False},
+        {"offset": 4, "content": "", "close": True},
+    ]
+    assert written == ([] if option else sent)
 
 
 def test_a_second_interrupt_leaves_at_once_and_nothing_behind(

@@ -157,7 +157,42 @@ def test_ps_lists_what_runs_or_holds(cli: CliRunner) -> None:
     assert whole.endswith(f"  {'b' * 120}  echo hi")
     listed(cli, HELD, over)
     found = cli("ps", "-o", "json").lines
-    assert found == [{"launches": [HELD]}]
+    assert found == [{"launches": [HELD], "more": False}]
+
+
+def test_ps_filters_pages_and_stops_at_its_limit(cli: CliRunner) -> None:
+    def page(token: str, *launches: documents.Document) -> Answer:
+        return Answer(document={"launches": list(launches), "next_page_token": token})
+
+    failed = documents.launch("failed", project="other", sandbox_id="")
+    ended = documents.launch("exited", released_at=documents.WHEN)
+    pages = (page("one", *[ended] * 3), page("two", HELD, failed), page("", HELD))
+    for arguments, expected, more in (
+        ([], [HELD, HELD], False),
+        (["--limit", "1"], [HELD], True),
+        (["--state", "failed"], [failed], False),
+        (["--state", "failed", "--state", "exited"], [ended] * 3 + [failed], False),
+        (["--all", "--project", "oth"], [failed], False),
+        (["--state", "running"], [], False),
+    ):
+        cli.script.on("GET", "/v1/launches", *pages)
+        found = cli("ps", *arguments, "-o", "json").lines
+        assert found == [{"launches": expected, "more": more}], arguments
+    for wrong in (["--state", "done"], ["--limit", "0"], ["--limit", "x"]):
+        assert cli("ps", *wrong).status == 2
+
+
+def test_renew_holds_launches_for_longer(cli: CliRunner) -> None:
+    cli.script.on("POST", f"{LAUNCH}/renew", Answer(document=HELD))
+    for words in (["renew"], ["launch", "renew"]):
+        ended = cli(*words, documents.LAUNCH_ID, "--lease", "60")
+        assert (ended.status, "is held until" in ended.stderr) == (0, True)
+    assert [one.document for one in cli.script.asked("POST", f"{LAUNCH}/renew")] == [
+        {"lease": 60.0}
+    ] * 2
+    assert cli("renew", documents.LAUNCH_ID, "-o", "json").lines == [HELD]
+    cli.script.on("POST", f"{LAUNCH}/renew", problem(409, "launch_not_held"))
+    assert "It is launch_not_held." in cli("renew", documents.LAUNCH_ID).stderr
 
 
 def test_ps_with_nothing_says_so(cli: CliRunner) -> None:
@@ -222,6 +257,18 @@ def test_kill_cancels_each(cli: CliRunner) -> None:
     cli.script.on("GET", LAUNCH, Answer(document=ended))
     assert "is cancelled and holds nothing." in cli("kill", documents.LAUNCH_ID).stderr
     assert cli("kill", documents.LAUNCH_ID, "-o", "json").lines == [{"launches": [ended]}]
+
+
+def test_kill_all_cancels_what_runs_or_holds_something(cli: CliRunner) -> None:
+    over = documents.launch("exited", launch_id="lch_" + "e" * 26, released_at=documents.WHEN)
+    cancelled = documents.launch("cancelled", released_at=documents.WHEN)
+    cli.script.on("POST", f"{LAUNCH}/cancel", Answer(document=cancelled))
+    listed(cli, HELD, over)
+    assert cli("kill", "--all", "-o", "json").lines == [{"launches": [cancelled]}]
+    listed(cli, over)
+    assert "nothing runs" in cli("kill", "--all").stderr
+    assert cli("kill").status == 2
+    assert cli("kill", "--all", documents.LAUNCH_ID).status == 2
 
 
 @pytest.mark.parametrize(

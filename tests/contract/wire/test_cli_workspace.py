@@ -156,6 +156,44 @@ def test_rm_refuses_to_lose_work_and_forces_when_told(cli: CliRunner) -> None:
     assert queries == [{}, {"force": "true"}]
 
 
+def test_rm_all_leaves_those_of_launches_and_goes_on_after_a_refusal(cli: CliRunner) -> None:
+    dirty = documents.workspace(workspace_id="wsp_" + "c" * 26, name="dirty")
+    held = documents.workspace(workspace_id=OTHER_ID, name="")
+    listed(cli, dirty, held, documents.workspace())
+    cli.script.on(
+        "DELETE", f"{WORKSPACES}/{dirty['workspace_id']}", problem(409, "workspace_dirty")
+    )
+    cli.script.on("DELETE", PATH, Answer(document={"released": True}))
+    ended = cli("workspace", "rm", "--all")
+    assert ended.status == 1
+    assert "It is workspace_dirty." in ended.stderr
+    assert f"{WORKSPACE_ID} is given back." in ended.stderr
+    assert cli.script.asked("DELETE", f"{WORKSPACES}/{OTHER_ID}") == []
+    assert cli("workspace", "rm").status == 2
+
+
+def test_renewing_a_workspace_names_the_sandboxes_whose_own_lease_ends_before(
+    cli: CliRunner,
+) -> None:
+    renewed = documents.workspace(expires_at="2026-01-02T05:00:00Z")
+    cli.script.on("POST", f"{PATH}/renew", Answer(document=renewed))
+    sandboxes = [
+        {"sandbox_id": f"sbx_{name}", "workspace_id": where, "launch_id": of, "expires_at": until}
+        for name, where, of, until in (
+            ("a", WORKSPACE_ID, LAUNCH_ID, "2026-01-02T04:00:00Z"),
+            ("b", WORKSPACE_ID, "", "2026-01-02T04:00:00Z"),
+            ("c", WORKSPACE_ID, "", "2026-01-02T06:00:00Z"),
+            ("d", OTHER_ID, "", "2026-01-02T04:00:00Z"),
+        )
+    ]
+    page = {"sandboxes": sandboxes, "next_page_token": ""}
+    cli.script.on("GET", "/v1/sandboxes", Answer(document=page))
+    shown = cli("workspace", "renew", "fix").stderr
+    assert f"only: fairlead launch renew {LAUNCH_ID}" in shown
+    assert "only: fairlead sandbox renew sbx_b" in shown
+    assert shown.count("warning") == 2
+
+
 def test_fork_rename_and_renew(cli: CliRunner) -> None:
     copy = documents.workspace(workspace_id=OTHER_ID, name="copy", rung="fork")
     cli.script.on("POST", f"{PATH}/fork", Answer(status=201, document=copy))

@@ -96,7 +96,7 @@ def test_changes_that_cannot_be_counted_are_absent() -> None:
             launch = await room.launcher.start(TENANT, request(), None)
             exited = told((await room.watch(launch.launch_id))[-1], LaunchExited)
             assert (exited.changed_files, exited.discarded) == (None, True)
-            assert world.clock.monotonic() == pytest.approx(world.timings.count_timeout)
+            assert world.clock.monotonic() == pytest.approx(world.timings.count_patience)
 
     run(scenario())
 
