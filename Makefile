@@ -7,10 +7,10 @@ BIN := .venv/bin
 PY := $(BIN)/python
 RUN := .venv/run.stamp
 DEV := .venv/dev.stamp
-LOCKED := uv.lock pyproject.toml membrane/pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml walls/pyproject.toml
+LOCKED := uv.lock pyproject.toml limits/pyproject.toml membrane/pyproject.toml proto/pyproject.toml sdk/pyproject.toml tunnel/pyproject.toml walls/pyproject.toml
 COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,FAIRLEAD_SYSTEMPATHS=no-new-privileges docker-compose)
 STATE = $(or $(FAIRLEAD_STATE),.fairlead)
-CODE := services membrane native/fairlead_native sdk tunnel walls tests scripts loadtests benchmarks
+CODE := services limits membrane native/fairlead_native sdk tunnel walls tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
 SPREAD := -n logical --maxprocesses 4 --dist loadfile
 
@@ -69,8 +69,9 @@ layers: $(DEV) ## Check who imports whom
 	$(BIN)/lint-imports
 proto: $(DEV) ## Generate proto/gen from the .proto files
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PY) -m scripts.generate_proto
-settings: $(DEV) ## Write what is derived from the code: the settings table, the worker's seccomp profile
+settings: $(DEV) ## Write what is derived from the code: the tables of settings and limits, the worker's seccomp profile
 	$(PY) -m scripts.settings_table
+	$(PY) -m scripts.limits_table
 	$(PY) -m scripts.container_calls
 native: $(DEV) ## Build the native core with cargo and install it into .venv
 	PYTHON=$(CURDIR)/$(PY) sh scripts/native.sh build

@@ -81,7 +81,7 @@ if ! UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON=.venv/bin/python UV_PYTHON_DOWNLOADS
     exit 1
 fi
 # Five programs start at once later: they should not all compile the same files.
-.venv/bin/python -m compileall -q services membrane sdk tunnel walls proto/gen || true
+.venv/bin/python -m compileall -q services limits membrane sdk tunnel walls proto/gen || true
 step "the packages of uv.lock ($kind)" "$started"
 touch .venv/run.stamp
 if [ "$kind" = dev ]; then touch .venv/dev.stamp; fi

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead_limits.table import CHANGES_BYTES
 from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.fast_import import ImportedTree, import_tree
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
 from fairlead_sdk.scratch import Scratch
 
-INLINE_LIMIT_BYTES = 256 * 1024
 TOTAL_LIMIT_BYTES = 1024**3
 _ATTEMPTS = 3
 
@@ -272,9 +272,9 @@ def _thin_pack(directory: Path, imported: ImportedTree, commit: str) -> bytes:
     process = start_git(*PACK, environment={"GIT_DIR": os.fspath(directory)}, stdin=True)
     try:
         pack = ask_for_pack(process, f"{imported.commit}\n^{commit}\n".encode()).read(
-            INLINE_LIMIT_BYTES + 1
+            CHANGES_BYTES.count + 1
         )
-        if len(pack) > INLINE_LIMIT_BYTES:
+        if len(pack) > CHANGES_BYTES.count:
             process.kill()
             return b""
     finally:

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fairlead_limits import table
 from fairlead_sdk import json_form as form
 from fairlead_sdk.git import run_git
 from fairlead_sdk.json_form import JsonObject
@@ -21,8 +22,8 @@ from fairlead_sdk.refs_reader import Unsure, loose_refs, object_id, packed_refs
 from fairlead_sdk.repository import Repository, Tip
 
 TAGS = "refs/tags/"
-MOST_SENT = 256
-MOST_SENT_BYTES = 32 * 1024
+MOST_SENT = table.TAGS.count
+MOST_SENT_BYTES = table.TAG_BYTES.count
 """How many tags travel with a launch, and how many bytes their names take; the others wait."""
 _MOST_LOOSE = 1000
 _ATTEMPTS = 3

@@ -12,17 +12,19 @@ from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from fairlead_limits.table import (
+    COMMITS_BYTES,
+    REF_BYTES,
+    REF_PART_BYTES,
+    TIPS,
+    UPLOAD_HEAD_BYTES,
+)
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, finish_git, run_git, start_git
 from fairlead_sdk.repository import Repository, Tip
 
-INLINE_LIMIT_BYTES = 256 * 1024
-MOST_TIPS = 5000
-MOST_TIPS_BYTES = 1_000_000
+MOST_TIPS_BYTES = UPLOAD_HEAD_BYTES - 48 * 1024
 """What the tips take as JSON at most: with what is around them they fit the line of an upload."""
-LONGEST_REF_BYTES = 1000
-LONGEST_REF_PART_BYTES = 250
-"""A host keeps a ref in a file, whose lock has five characters more."""
 _CHUNK_BYTES = 256 * 1024
 _HEADER_BYTES = 12
 _SEARCHED = 1024
@@ -110,7 +112,7 @@ def _carried(tips: Sequence[Tip]) -> Iterator[Tip]:
             continue
         size += len(json.dumps({"ref": tip.ref, "commit": tip.commit}))
         count += 1
-        if count > MOST_TIPS or size > MOST_TIPS_BYTES:
+        if count > TIPS.count or size > MOST_TIPS_BYTES:
             return
         yield tip
 
@@ -124,8 +126,8 @@ def is_refused(ref: str) -> bool:
     parts = name.split(b"/")
     return (
         "\N{REPLACEMENT CHARACTER}" in ref
-        or len(name) > LONGEST_REF_BYTES
-        or max(map(len, parts)) > LONGEST_REF_PART_BYTES
+        or len(name) > REF_BYTES
+        or max(map(len, parts)) > REF_PART_BYTES
     )
 
 
@@ -223,8 +225,8 @@ def pack_commits(
     try:
         wanted = dict.fromkeys([repository.commit, *(tag.commit for tag in tags)])
         request = "".join(f"{name}\n" for name in [*wanted, f"^{near}"]).encode("ascii")
-        pack = ask_for_pack(process, request).read(INLINE_LIMIT_BYTES + 1)
-        if len(pack) > INLINE_LIMIT_BYTES:
+        pack = ask_for_pack(process, request).read(COMMITS_BYTES.count + 1)
+        if len(pack) > COMMITS_BYTES.count:
             process.kill()
             return None
     finally:

@@ -18,7 +18,7 @@ from fairlead_sdk.ssh_errors import ProgramMissing
 
 # The second one is started by its name, as a process of its own.
 _ENTRIES = ("workspace_provisioner.resident.main", "workspace_provisioner.wall.spawner")
-_PACKAGES = ("chassis", "fairlead_walls", "workspace_provisioner")
+_PACKAGES = ("chassis", "fairlead_limits", "fairlead_walls", "workspace_provisioner")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that an archive can name
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from chassis.errors import InvalidArgument
+from chassis.limits import check_size
 from chassis.public_addresses import Address, Network, is_all_special, is_literal
+from fairlead_limits.table import ALLOW_ENTRIES
 
 Host = str | Address
 """A name in lower case without a last dot, or a literal address."""
 
 DEFAULT_PORTS = frozenset({80, 443})
-MOST_ENTRIES = 256
 _LONGEST_NAME = 253
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
@@ -36,18 +37,6 @@ class AllowEntryInvalid(InvalidArgument):
             reason="allow_entry_invalid",
             remedy="Write a name, *.name, an address or a network, each with :port when wanted.",
             fields={"entry": told},
-        )
-
-
-class AllowListTooLong(InvalidArgument):
-    """An allow list has more entries than one may have."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(
-            f"An allow list has at most {most} entries.",
-            reason="allow_list_too_long",
-            remedy="Join names below *.name.",
-            fields={"limit": str(most)},
         )
 
 
@@ -114,10 +103,9 @@ class AllowList:
 
 
 def parse_allow_list(texts: Iterable[str]) -> AllowList:
-    """Read entries; raises AllowEntryInvalid and AllowListTooLong."""
+    """Read entries; raises AllowEntryInvalid and LimitBroken."""
     entries = [parse_entry(text) for text in texts]
-    if len(entries) > MOST_ENTRIES:
-        raise AllowListTooLong(MOST_ENTRIES)
+    check_size(ALLOW_ENTRIES, len(entries))
     return AllowList(entries=entries)
 
 

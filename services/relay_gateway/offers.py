@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fairlead_limits.table import OFFER_BYTES
 from relay_gateway.session import SdpInvalid
 
-MOST_OFFER_BYTES = 64 * 1024
 MOST_CANDIDATES = 100
 """RFC 8445, section 6.1.2.5: a checklist of 100 pairs is what an agent need take."""
 
@@ -28,8 +28,8 @@ def usable_offer(offer: str) -> str:
     Those come from browsers that hide their addresses; they connect all the same, as peer-reflexive
     candidates (RFC 8445, section 7.3.1.3), and no multicast leaves the gateway.
     """
-    if len(offer.encode("utf-8", "replace")) > MOST_OFFER_BYTES:
-        raise SdpInvalid("it is larger than 64 KiB")
+    if not OFFER_BYTES.allows(len(offer.encode("utf-8", "replace"))):
+        raise SdpInvalid(f"it must have {OFFER_BYTES.rule}")
     lines = offer.replace("\r\n", "\n").split("\n")
     sections = [line for line in lines if line.startswith("m=")]
     if len(sections) != 1 or not sections[0].startswith("m=application "):

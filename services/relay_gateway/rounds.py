@@ -18,11 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fairlead_limits.table import ROUND_CANDIDATES
 from relay_gateway.message import Answered, Candidates, Refusal, Report
 from relay_gateway.session import WantedSession
-
-MOST_CANDIDATES = 256
-"""Of one side in one round; signalling takes fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class _Round:
         if first > len(self.given) or self.given_all:
             return
         self.given += candidates[len(self.given) - first :]
-        del self.given[MOST_CANDIDATES:]
+        del self.given[ROUND_CANDIDATES:]
         self.given_all = ended and first + len(candidates) >= len(self.given)
 
 
@@ -122,7 +120,7 @@ class Rounds:
         """Note a local candidate of the round under way."""
         if self._current and not self._current.found_all:
             self._current.found.append(candidate)
-            del self._current.found[MOST_CANDIDATES:]
+            del self._current.found[ROUND_CANDIDATES:]
 
     def found_all(self) -> None:
         """Note that the round has no more local candidates."""

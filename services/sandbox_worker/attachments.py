@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from sandbox_worker.errors import ArgumentInvalid
-from sandbox_worker.execution import MOST_STDIN_BYTES, MOST_TERMINAL_CELLS, Execution, TerminalSize
+from chassis.limits import check_size
+from fairlead_limits.table import POSITION, STDIN_BYTES
+from sandbox_worker.execution import Execution, TerminalSize
 from sandbox_worker.execution_errors import ExecutionEnded, StdinClosed, TerminalOwned
 from sandbox_worker.run import Frame, Run
 from sandbox_worker.terminals import Seat, Terminal
@@ -57,12 +58,6 @@ class TerminalTakenOver:
 
 Typed = TerminalInput | TerminalSize
 AttachedFrame = TerminalSnapshot | TerminalAccepted | TerminalTakenOver | Frame
-
-
-def check_size(size: TerminalSize) -> None:
-    """Raise ArgumentInvalid unless a terminal can have this size."""
-    if not size.is_possible:
-        raise ArgumentInvalid("size", f"is 1 to {MOST_TERMINAL_CELLS} rows and columns")
 
 
 class Attachment:
@@ -145,7 +140,7 @@ class Attachment:
             self._resize(self._opening.size)
         async for piece in typed:
             if isinstance(piece, TerminalSize):
-                check_size(piece)
+                piece.check("resize")
                 self._resize(piece)
             else:
                 await self._write(piece)
@@ -158,10 +153,8 @@ class Attachment:
             return  # the exit comes as a frame
 
     async def _write(self, piece: TerminalInput) -> None:
-        if piece.offset < 0:
-            raise ArgumentInvalid("offset", "is not negative")
-        if len(piece.content) > MOST_STDIN_BYTES:
-            raise ArgumentInvalid("content", f"has at most {MOST_STDIN_BYTES} bytes")
+        check_size(POSITION, piece.offset)
+        check_size(STDIN_BYTES, len(piece.content))
         if self._run.has_ended:
             return  # a worker that was started again has not counted what an earlier one took
         try:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from chassis.errors import FairleadError, InvalidArgument
+from chassis.limits import check_size
+from fairlead_limits.table import BATCH_ITEMS
 from sandbox_worker.execution import Command, Execution
 from sandbox_worker.execution_errors import CommandInvalid
 from sandbox_worker.file import FileOperation, FileOutcome
 
-MOST_ITEMS = 64
 TAIL_BYTES = 16 * 1024
 MOST_FILE_BYTES = 1024 * 1024
 """Contents of files in one answer, all together: with the outputs it stays below 4 MiB."""
@@ -47,9 +48,8 @@ class Batch:
         return hashlib.sha256(repr((asked, self.continue_on_failure)).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raise BatchInvalid or CommandInvalid when no host could run this."""
-        if not 1 <= len(self.items) <= MOST_ITEMS:
-            raise BatchInvalid(f"A batch has 1 to {MOST_ITEMS} pieces of work.")
+        """Raise LimitBroken or CommandInvalid when no host could run this."""
+        check_size(BATCH_ITEMS, len(self.items))
         for item in self.items:
             if isinstance(item, Command):
                 item.check()

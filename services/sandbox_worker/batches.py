@@ -10,10 +10,10 @@ from typing import Protocol
 
 from chassis.errors import FairleadError, ResourceExhausted
 from chassis.ids import derived_id, random_id
+from chassis.limits import check_name
+from fairlead_limits.table import IDEMPOTENCY_KEY
 from sandbox_worker.batch import MOST_FILE_BYTES, TAIL_BYTES, Batch, BatchOutcome, BatchState
-from sandbox_worker.errors import ArgumentInvalid
 from sandbox_worker.execution import (
-    LONGEST_KEY,
     Command,
     Execution,
     Exit,
@@ -101,8 +101,8 @@ class Batches:
         work raises is its outcome. A caller that leaves does not stop it.
         """
         batch.check()
-        if len(key) > LONGEST_KEY:
-            raise ArgumentInvalid("idempotency_key", f"has at most {LONGEST_KEY} characters")
+        if key:
+            check_name(IDEMPOTENCY_KEY, key)
         parts = (tenant, "batch", sandbox_id, key)
         batch_id = derived_id("bat", *parts, key=self._id_key) if key else random_id("bat")
         held = self._held.get(batch_id)

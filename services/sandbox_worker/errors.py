@@ -134,6 +134,18 @@ class LimitExceeded(InvalidArgument):
         )
 
 
+class NetworkInvalid(InvalidArgument):
+    """A list goes with a network that has none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "An allow list goes with the network `egress` only.",
+            reason="network_invalid",
+            remedy="Leave the list out, or ask for `egress`.",
+            fields={"field": "network.allow"},
+        )
+
+
 class NetworkUnavailable(FailedPrecondition):
     """The isolation cannot give the network."""
 

@@ -9,19 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum, StrEnum
 
+from chassis.limits import check_name, check_size
+from fairlead_limits import table
 from sandbox_worker.execution_errors import CommandInvalid
 
-MOST_ARGUMENTS = 4096
-MOST_ARGUMENT_BYTES = 128 * 1024
-MOST_ENVIRONMENT_BYTES = 64 * 1024
 MOST_RECORD_BYTES = 256 * 1024
-MOST_STDIN_BYTES = 256 * 1024
-LONGEST_TIMEOUT_SECONDS = 24 * 3600.0
-LONGEST_GRACE_SECONDS = 600.0
-DEFAULT_GRACE_SECONDS = 2.0
-HIGHEST_SIGNAL = 64
-LONGEST_KEY = 256
-MOST_TERMINAL_CELLS = 65535
 
 
 class ExitReason(StrEnum):
@@ -58,10 +50,10 @@ class TerminalSize:
     rows: int
     columns: int
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether the kernel can keep it."""
-        return all(1 <= cells <= MOST_TERMINAL_CELLS for cells in (self.rows, self.columns))
+    def check(self, field: str) -> None:
+        """Raise LimitBroken when the kernel cannot keep it."""
+        check_size(table.TERMINAL_CELLS, self.rows, field)
+        check_size(table.TERMINAL_CELLS, self.columns, field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class Command:
     timeout: float | None = None
     terminal: TerminalSize | None = None
     on_full: OnFull = OnFull.DROP_OLDEST
-    grace: float = DEFAULT_GRACE_SECONDS
+    grace: float = table.DEFAULT_GRACE_SECONDS
 
     def fingerprint(self) -> str:
         """Return a text that is the same for the same command only."""
@@ -95,28 +87,23 @@ class Command:
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
     def check(self) -> None:
-        """Raise CommandInvalid when no host could run this."""
+        """Raise CommandInvalid or LimitBroken when no host could run this."""
         if not self.arguments or not self.arguments[0]:
             raise CommandInvalid("A command needs at least the name of a program.")
-        if len(self.arguments) > MOST_ARGUMENTS or _size(self.arguments) > MOST_ARGUMENT_BYTES:
-            raise CommandInvalid(
-                f"A command has at most {MOST_ARGUMENTS} arguments and {MOST_ARGUMENT_BYTES} bytes."
-            )
+        check_size(table.ARGUMENTS, len(self.arguments))
+        check_size(table.ARGUMENT_BYTES, _size(self.arguments))
+        for name in self.environment:
+            check_name(table.VARIABLE, name)
         pairs = [f"{name}={value}" for name, value in self.environment.items()]
-        if _size(pairs) > MOST_ENVIRONMENT_BYTES:
-            raise CommandInvalid(
-                f"A command's environment has at most {MOST_ENVIRONMENT_BYTES} bytes."
-            )
-        if any(not name or "=" in name for name in self.environment):
-            raise CommandInvalid("The name of a variable is not empty and holds no '='.")
+        check_size(table.ENVIRONMENT_BYTES, _size(pairs))
         if any("\0" in text for text in (*self.arguments, *pairs, self.directory)):
             raise CommandInvalid("A command cannot hold a NUL character.")
-        if self.timeout is not None and not 0 < self.timeout <= LONGEST_TIMEOUT_SECONDS:
-            raise CommandInvalid("A timeout is longer than 0 s and at most 24 h.")
-        if self.terminal is not None and not self.terminal.is_possible:
-            raise CommandInvalid(f"A terminal has 1 to {MOST_TERMINAL_CELLS} rows and columns.")
-        if not 0 <= self.grace <= LONGEST_GRACE_SECONDS:
-            raise CommandInvalid("A grace is not negative and at most 10 min.")
+        check_size(table.DIRECTORY_BYTES, _size([self.directory]) - 1)
+        if self.timeout is not None:
+            check_size(table.TIMEOUT, self.timeout)
+        check_size(table.GRACE, self.grace)
+        if self.terminal is not None:
+            self.terminal.check("command.terminal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 
 from chassis.clock import Clock
 from chassis.ids import derived_id, random_id
-from sandbox_worker.attachments import Attachment, TerminalOpening, check_size
+from chassis.limits import check_name, check_size
+from fairlead_limits import table
+from sandbox_worker.attachments import Attachment, TerminalOpening
 from sandbox_worker.errors import ArgumentInvalid, SandboxNotFound, WorkerDraining
 from sandbox_worker.execution import (
-    HIGHEST_SIGNAL,
-    LONGEST_KEY,
-    MOST_STDIN_BYTES,
     Command,
     Execution,
     ExitReason,
@@ -88,8 +87,8 @@ class Executions:
         WorkerDraining and what Enclosure.start raises. A caller that leaves does not stop it.
         """
         command.check()
-        if len(key) > LONGEST_KEY:
-            raise ArgumentInvalid("idempotency_key", f"has at most {LONGEST_KEY} characters")
+        if key:
+            check_name(table.IDEMPOTENCY_KEY, key)
         execution_id = (
             derived_id("exe", tenant, "execution", sandbox_id, key, key=self._id_key)
             if key
@@ -131,10 +130,8 @@ class Executions:
         """Write to standard input; raises ExecutionNotFound, StdinClosed, StdinOffsetInvalid, and
         TerminalOwned where somebody is attached to its terminal.
         """
-        if offset < 0:
-            raise ArgumentInvalid("offset", "is not negative")
-        if len(content) > MOST_STDIN_BYTES:
-            raise ArgumentInvalid("content", f"has at most {MOST_STDIN_BYTES} bytes")
+        check_size(table.POSITION, offset)
+        check_size(table.STDIN_BYTES, len(content))
         run = self._run(tenant, execution_id)
         writing = run.write_stdin(offset=offset, content=content, close=close)
         return await (writing if run.terminal is None else run.terminal.typed(writing))
@@ -142,7 +139,7 @@ class Executions:
     def resize(self, *, tenant: str, execution_id: str, size: TerminalSize) -> Execution:
         """Change a terminal's size; raises ExecutionNotFound, ExecutionEnded, NotATerminal."""
         run = self._run(tenant, execution_id)
-        check_size(size)
+        size.check("size")
         run.resize(size)
         return run.execution
 
@@ -156,15 +153,14 @@ class Executions:
         if len(opening.owner.encode()) > MOST_OWNER_BYTES:
             raise ArgumentInvalid("owner", f"has at most {MOST_OWNER_BYTES} bytes")
         if opening.size is not None:
-            check_size(opening.size)
+            opening.size.check("size")
         if run.terminal is None and not run.has_ended:
             raise NotATerminal(execution_id)
         return Attachment(run=run, opening=opening)
 
     async def signal(self, *, tenant: str, execution_id: str, number: int) -> Execution:
         """Signal the process group; raises ExecutionNotFound, ExecutionEnded."""
-        if not 1 <= number <= HIGHEST_SIGNAL:
-            raise ArgumentInvalid("signal", f"is from 1 to {HIGHEST_SIGNAL}")
+        check_size(table.SIGNAL, number)
         run = self._run(tenant, execution_id)
         await run.signal(number)
         return run.execution
@@ -312,8 +308,7 @@ class Executions:
 
 
 def _check_after(after: int) -> None:
-    if after < 0:
-        raise ArgumentInvalid("after_sequence", "is not negative")
+    check_size(table.POSITION, after, "after_sequence")
 
 
 def _ended_at(execution: Execution, now: datetime) -> datetime:

@@ -8,11 +8,7 @@ from enum import StrEnum
 PIECE_BYTES = 256 * 1024
 """Longest piece of content that is sent."""
 
-LARGEST_PIECE_BYTES = 1024 * 1024
-"""Longest piece of content that is taken, and the largest file of a batch."""
-
 DEFAULT_PAGE = 500
-LARGEST_PAGE = 1000
 
 
 class FileKind(StrEnum):

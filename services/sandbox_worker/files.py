@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from chassis.errors import FairleadError
+from chassis.limits import check_size
+from fairlead_limits.table import FILE_PAGE_SIZE, FILE_PIECE_BYTES
 from sandbox_worker.errors import ArgumentInvalid, SandboxLost, SandboxNotFound
 from sandbox_worker.execution import ExitReason
 from sandbox_worker.file import (
     DEFAULT_PAGE,
-    LARGEST_PAGE,
-    LARGEST_PIECE_BYTES,
     FileChange,
     FileEvent,
     FileOperation,
@@ -94,8 +94,7 @@ class Files:
         self, *, tenant: str, sandbox_id: str, path: bytes, page_size: int, page_token: str
     ) -> FilePage:
         """List a page of a directory by name."""
-        if not 0 <= page_size <= LARGEST_PAGE:
-            raise ArgumentInvalid("page_size", f"is from 1 to {LARGEST_PAGE}")
+        check_size(FILE_PAGE_SIZE, page_size)
         size = page_size or DEFAULT_PAGE
         after = _from_token(page_token)
         async with self._asked(tenant, sandbox_id, b"list", path, after, size) as line:
@@ -223,8 +222,8 @@ class Files:
         place = {"tenant": tenant, "sandbox_id": sandbox_id}
         match operation:
             case WriteFile(path, content, permissions, parents):
-                if len(content) > LARGEST_PIECE_BYTES:
-                    raise ArgumentInvalid("content", f"has at most {LARGEST_PIECE_BYTES} bytes")
+                if len(content) > FILE_PIECE_BYTES:
+                    raise ArgumentInvalid("content", f"has at most {FILE_PIECE_BYTES} bytes")
                 order = WriteOrder(path=path, permissions=permissions, parents=parents)
                 return FileOutcome(await self.write(**place, order=order, content=_once(content)))
             case ReadFile(path):
@@ -248,9 +247,9 @@ class Files:
         ):
             if isinstance(each, FileStat):
                 found = each
-                if each.size > LARGEST_PIECE_BYTES:
+                if each.size > FILE_PIECE_BYTES:
                     raise file_error("file_too_large", path)
-            elif len(content) + len(each) > LARGEST_PIECE_BYTES:
+            elif len(content) + len(each) > FILE_PIECE_BYTES:
                 raise FileAgentLost
             else:
                 content += each

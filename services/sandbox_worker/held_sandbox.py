@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
-from sandbox_worker.errors import ArgumentInvalid
+from chassis.limits import check_size
+from fairlead_limits.table import LEASE, SANDBOX_LIMITS
 from sandbox_worker.execution import ExitReason
 from sandbox_worker.ports import Enclosure
 from sandbox_worker.sandbox import (
-    LEAST_LIMITS,
-    LONGEST_LEASE_SECONDS,
     Limits,
     NetworkPolicy,
     Sandbox,
@@ -67,18 +66,13 @@ class HeldSandbox:
 
 
 def lease_seconds(seconds: float, default: float) -> float:
-    """Return a lease's length, the default for 0; raises ArgumentInvalid."""
-    if not 0 <= seconds <= LONGEST_LEASE_SECONDS:
-        raise ArgumentInvalid("lease", "is at most 24 h, and not negative")
+    """Return a lease's length, the default for 0; raises LimitBroken."""
+    if seconds:
+        check_size(LEASE, seconds)
     return seconds or default
 
 
 def check_limits(limits: Limits) -> None:
-    """Raise ArgumentInvalid for limits below what a sandbox's own init needs."""
-    for each in fields(Limits):
-        value, least = getattr(limits, each.name), getattr(LEAST_LIMITS, each.name)
-        # Also what is not a number: it is neither 0 nor at least anything.
-        if value != 0 and not value >= least:
-            raise ArgumentInvalid(
-                f"limits.{each.name}", f"is at least {least:.15g}, or 0 for the default"
-            )
+    """Raise LimitBroken for limits that no sandbox can have."""
+    for name, limit in SANDBOX_LIMITS.items():
+        check_size(limit, getattr(limits, "wall_seconds" if name == "wall_time" else name))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from fairlead_limits.table import DEFAULT_LEASE_SECONDS
 from sandbox_worker.errors import LimitExceeded, ProfileUnknown
 from sandbox_worker.sandbox import (
-    DEFAULT_LEASE_SECONDS,
     DEFAULT_LIMITS,
     DEFAULT_PROFILE,
     Limits,

@@ -10,20 +10,19 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from chassis.errors import FairleadError
+from fairlead_limits.table import DEFAULT_LEASE_SECONDS, LEASE, PROFILE
 from sandbox_worker.errors import ProfilesInvalid
 from sandbox_worker.held_sandbox import check_limits
 from sandbox_worker.profile import Profile
 from sandbox_worker.sandbox import (
-    DEFAULT_LEASE_SECONDS,
     DEFAULT_LIMITS,
     DEFAULT_PROFILE,
-    LONGEST_LEASE_SECONDS,
     Limits,
     NetworkMode,
     NetworkPolicy,
 )
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+_Name = Annotated[str, StringConstraints(pattern=f"^{PROFILE.pattern}$")]
 
 
 class _Table(BaseModel):
@@ -44,7 +43,7 @@ class _LimitsTable(_Table):
 class _ProfileTable(_Table):
     isolation: Literal["", "process", "walled"] = ""
     lease_seconds: float = Field(
-        default=DEFAULT_LEASE_SECONDS, ge=1, le=LONGEST_LEASE_SECONDS, allow_inf_nan=False
+        default=DEFAULT_LEASE_SECONDS, ge=LEASE.least, le=LEASE.most, allow_inf_nan=False
     )
     network: Literal["none", "host", "egress"] | None = None
     allow: tuple[str, ...] = Field(default=(), strict=False)

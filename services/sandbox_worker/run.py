@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from chassis.clock import Clock
+from fairlead_limits.table import DEFAULT_GRACE_SECONDS
 from sandbox_worker.execution import (
-    DEFAULT_GRACE_SECONDS,
     Execution,
     Exit,
     ExitReason,

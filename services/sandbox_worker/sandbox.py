@@ -9,8 +9,6 @@ from enum import StrEnum
 ISOLATIONS = ("process", "walled", "gvisor", "microvm")
 """Names of all isolations, from the weakest to the strongest; a host offers some of them."""
 
-LONGEST_LEASE_SECONDS = 24 * 3600.0
-DEFAULT_LEASE_SECONDS = 30 * 60.0
 DEFAULT_PROFILE = "default"
 
 
@@ -46,18 +44,6 @@ class Limits:
         names = [each.name for each in fields(Limits)]
         return Limits(**{name: getattr(self, name) or getattr(defaults, name) for name in names})
 
-
-LEAST_LIMITS = Limits(
-    memory_bytes=64 * 1024 * 1024,
-    processes=8,
-    open_files=64,
-    file_bytes=4096,
-    cpu_milli=10,
-    disk_bytes=64 * 1024,
-    wall_seconds=0.001,
-    output_bytes=1024 * 1024,
-)
-"""Smaller ones would keep the sandbox's own init from working."""
 
 DEFAULT_LIMITS = Limits(open_files=4096, processes=4096)
 """Without a bound of processes a fork bomb would take all that the machine can have."""

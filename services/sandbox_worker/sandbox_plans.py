@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chassis.allow_list import parse_allow_list
+from chassis.limits import check_name
+from fairlead_limits.table import ISOLATION, PROFILE
 from sandbox_worker.errors import (
-    ArgumentInvalid,
     IsolationUnavailable,
     IsolationUnknown,
+    NetworkInvalid,
     NetworkUnavailable,
 )
 from sandbox_worker.held_sandbox import SandboxOrder, check_limits, lease_seconds
@@ -68,10 +70,14 @@ class SandboxPlans:
     def plan(self, order: SandboxOrder) -> SandboxPlan:
         """Return what a sandbox will have.
 
-        Raises ArgumentInvalid, ProfileUnknown, LimitExceeded, IsolationUnknown,
-        IsolationUnavailable, NetworkUnavailable, AllowEntryInvalid and AllowListTooLong.
+        Raises LimitBroken, ProfileUnknown, LimitExceeded, IsolationUnknown,
+        IsolationUnavailable, NetworkInvalid, NetworkUnavailable and AllowEntryInvalid.
         """
         check_limits(order.limits)
+        if order.profile:
+            check_name(PROFILE, order.profile)
+        if order.isolation:
+            check_name(ISOLATION, order.isolation)
         profile = named(self._profiles, order.profile)
         isolation = self._chosen(order.isolation or profile.isolation)
         return SandboxPlan(
@@ -113,7 +119,7 @@ def _network(asked: NetworkPolicy | None, isolation: Isolation) -> NetworkPolicy
 
 def _check(network: NetworkPolicy, isolation: str, available: Sequence[NetworkMode]) -> None:
     if network.allow and network.mode is not NetworkMode.EGRESS:
-        raise ArgumentInvalid("network.allow", "goes with the network egress only")
+        raise NetworkInvalid
     parse_allow_list(network.allow)
     if network.mode not in available:
         raise NetworkUnavailable(network.mode, isolation, available)

@@ -17,6 +17,8 @@ from datetime import datetime, timedelta
 from chassis.clock import Clock
 from chassis.errors import FairleadError
 from chassis.ids import derived_id
+from chassis.limits import check_name
+from fairlead_limits.table import DEFAULT_LEASE_SECONDS, IDEMPOTENCY_KEY
 from sandbox_worker.errors import (
     ArgumentInvalid,
     HostFull,
@@ -33,7 +35,6 @@ from sandbox_worker.network.networks import Networks
 from sandbox_worker.owned_tasks import OwnedTasks, outcome
 from sandbox_worker.ports import Enclosure, SandboxRecord, SandboxRecords, Trees
 from sandbox_worker.sandbox import (
-    DEFAULT_LEASE_SECONDS,
     Fence,
     Hold,
     Limits,
@@ -46,7 +47,6 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_PAGE = 100
 _LARGEST_PAGE = 1000
-_LONGEST_KEY = 256
 _GRACE_SECONDS = 2.0
 """What a sandbox waits beyond its lease before it ends itself: the worker is the one to end it,
 unless it is stopped."""
@@ -294,8 +294,7 @@ class Sandboxes:
         """Return the id that a tenant's key means on this host; raises ArgumentInvalid."""
         if not tenant:
             raise ArgumentInvalid("tenant", "is required")
-        if not 0 < len(key) <= _LONGEST_KEY:
-            raise ArgumentInvalid("idempotency_key", f"has 1 to {_LONGEST_KEY} characters")
+        check_name(IDEMPOTENCY_KEY, key)
         return derived_id("sbx", tenant, "sandbox", key, key=self._id_key)
 
     def _next_fence(self) -> Fence:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chassis.limits import check_size
+from fairlead_limits import table
 from signalling.execution import Command, Execution
 from signalling.file import FileOperation, FileOutcome
 from signalling.launch_request import check_command
 from signalling.source_rules import InvalidRequest
-
-MOST_ITEMS = 64
 
 
 class BatchState(StrEnum):
@@ -30,10 +30,7 @@ class Batch:
 
     def check(self) -> None:
         """Raise InvalidRequest for a batch that no sandbox could run."""
-        if not 1 <= len(self.items) <= MOST_ITEMS:
-            raise InvalidRequest(
-                "items", f"A batch has 1 to {MOST_ITEMS} pieces of work.", reason="batch_invalid"
-            )
+        check_size(table.BATCH_ITEMS, len(self.items))
         for item in self.items:
             if isinstance(item, Command):
                 check_command(item)

@@ -10,11 +10,12 @@ from datetime import datetime
 
 from chassis.clock import Clock
 from chassis.ids import is_id
+from chassis.limits import check_size
+from fairlead_limits import table
 from signalling.close_reason import CloseReason
 from signalling.description import check_offer
 from signalling.ice_candidate import CandidateOutcome, check_batch
 from signalling.ice_servers import IceServer
-from signalling.launches import DEFAULT_PAGE, LARGEST_PAGE, PageSizeInvalid
 from signalling.reservations import Reservations
 from signalling.session import Session
 from signalling.session_book import SessionBook, Watch
@@ -150,7 +151,7 @@ class Broker:
     ) -> Sequence[CandidateOutcome]:
         """Keep candidates of the client and give them to the gateway, in order and each once.
 
-        Raises CandidatesExceeded, SessionNotFound, SessionClosed, GatewayGone, ModeConflict and
+        Raises LimitBroken, SessionNotFound, SessionClosed, GatewayGone, ModeConflict and
         RoundInvalid.
         """
         check_batch(candidates)
@@ -216,13 +217,14 @@ class Broker:
         self, tenant: str, page_size: int, page_token: str
     ) -> tuple[Sequence[Session], str]:
         """Return sessions that are not closed, by id, and the token of the next page, empty on the
-        last; page size 0 means 50. Raises PageSizeInvalid and PageTokenInvalid.
+        last; page size 0 means 50. Raises LimitBroken and PageTokenInvalid.
         """
-        if not 0 <= page_size <= LARGEST_PAGE:
-            raise PageSizeInvalid
+        check_size(table.PAGE_SIZE, page_size)
         if page_token and not is_id("ses", page_token):
             raise PageTokenInvalid
-        return await self._book.of_tenant(tenant, after=page_token, size=page_size or DEFAULT_PAGE)
+        return await self._book.of_tenant(
+            tenant, after=page_token, size=page_size or table.DEFAULT_PAGE
+        )
 
     async def close(self, tenant: str, session_id: str) -> Session:
         """Close a session and tell its gateway; closing a closed one changes nothing."""

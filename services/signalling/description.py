@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 
 from chassis.errors import InvalidArgument
+from fairlead_limits.table import OFFER_BYTES
 
-MAX_DESCRIPTION_BYTES = 64 * 1024
 _SEALED_PREFIX = "fl1."
 _SEALED = re.compile(r"fl1\.[A-Za-z0-9_.=-]+")
 
@@ -33,8 +33,8 @@ def check_offer(offer: str) -> None:
     """Raise SdpInvalid unless `offer` is SDP with exactly one section, for a data channel, with ICE
     and DTLS, or sealed.
     """
-    if len(offer.encode("utf-8", "replace")) > MAX_DESCRIPTION_BYTES:
-        raise SdpInvalid("The offer is larger than 64 KiB.")
+    if not OFFER_BYTES.allows(len(offer.encode("utf-8", "replace"))):
+        raise SdpInvalid(OFFER_BYTES.sentence)
     if offer.startswith(_SEALED_PREFIX):
         if not is_sealed(offer):
             raise SdpInvalid("The sealed offer is not `fl1.` and base64url.")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from fairlead_limits.table import DEFAULT_GRACE_SECONDS
+
 
 class ExecutionState(StrEnum):
     """Whether an execution runs."""
@@ -42,7 +44,7 @@ class OnFull(StrEnum):
     BLOCK = "block"
 
 
-DEFAULT_GRACE = timedelta(seconds=2)
+DEFAULT_GRACE = timedelta(seconds=DEFAULT_GRACE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
+from fairlead_limits import table
 from signalling.batch import Batch, BatchOutcome
 from signalling.caller import current_tenant
 from signalling.event_stream import EventStreams, Rendered
@@ -16,7 +17,6 @@ from signalling.launch_json import execution_json, exit_json, gap_json, output_j
 from signalling.problems import problem_documents
 from signalling.rest_bodies import CommandBody, ExecutionAnswer, ExitAnswer, GapAnswer
 from signalling.rest_parameters import (
-    MAX_SEQUENCE,
     Cursor,
     IdempotencyKey,
     LastEventId,
@@ -65,7 +65,7 @@ class StdinBody(Body):
 
     offset: int = Field(
         description="Position of the first byte.",
-        json_schema_extra={"minimum": 0, "maximum": MAX_SEQUENCE},
+        json_schema_extra={**table.POSITION.schema},
     )
     content: EncodedBytes = Field(default=b"", description="At most 256 KiB.")
     close: bool = Field(default=False, description="Close standard input after these bytes.")

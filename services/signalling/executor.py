@@ -11,8 +11,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, nullcontext
 from typing import TypeVar
 
-from chassis.errors import DeadlineExceeded, FairleadError, Internal, InvalidArgument, Unavailable
-from chassis.ids import is_id, random_id
+from chassis.errors import DeadlineExceeded, FairleadError, Internal, Unavailable
+from chassis.ids import derived_id, is_id, random_id
+from chassis.limits import check_size
+from fairlead_limits import table
 from signalling.batch import Batch, BatchOutcome
 from signalling.execution import (
     Command,
@@ -33,44 +35,9 @@ from signalling.ports import Executions, Hosts, Locations, SandboxPlaces
 from signalling.terminal import TerminalFrame, TerminalInput, TerminalOpening, Typed
 
 _log = logging.getLogger(__name__)
-MAXIMUM_STDIN_BYTES = 256 * 1024
 _REMEMBERED = 4096
 
 Item = TypeVar("Item")
-
-
-class StdinTooLarge(InvalidArgument):
-    """A piece of standard input is larger than 256 KiB."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "A piece of standard input may have at most 256 KiB.",
-            reason="stdin_too_large",
-            remedy="Send it in smaller pieces.",
-        )
-
-
-class OffsetInvalid(InvalidArgument):
-    """An offset or sequence number is out of range."""
-
-    def __init__(self, field: str) -> None:
-        super().__init__(
-            "The number must be between 0 and 2^62.",
-            reason="offset_invalid",
-            remedy="Take it from the last answer, or start at 0.",
-            fields={"field": field},
-        )
-
-
-class SignalInvalid(InvalidArgument):
-    """The signal is not a number from 1 to 64."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The signal must be a number from 1 to 64.",
-            reason="signal_invalid",
-            remedy="`kill -l` lists the signals with their numbers.",
-        )
 
 
 class Executor:
@@ -224,10 +191,7 @@ class Executor:
         self, tenant: str, execution_id: str, offset: int, content: bytes, close: bool
     ) -> int:
         """Write to standard input at an offset; return how far it has come."""
-        if len(content) > MAXIMUM_STDIN_BYTES:
-            raise StdinTooLarge
-        if not 0 <= offset <= 2**62:
-            raise OffsetInvalid("offset")
+        _check_typed(offset, content)
         place = await self._execution(tenant, execution_id)
         return await self._executions.write_stdin(
             place.host,
@@ -240,8 +204,7 @@ class Executor:
 
     async def signal(self, tenant: str, execution_id: str, signal: int) -> Execution:
         """Send a signal, 1 to 64, to the execution's process group."""
-        if not 1 <= signal <= 64:
-            raise SignalInvalid
+        check_size(table.SIGNAL, signal)
         place = await self._execution(tenant, execution_id)
         return await self._executions.signal(
             place.host, tenant=tenant, execution_id=execution_id, signal=signal
@@ -348,9 +311,13 @@ class Executor:
             await asyncio.gather(drained, *filter(None, (following,)), return_exceptions=True)
 
 
+def _check_typed(offset: int, content: bytes) -> None:
+    check_size(table.STDIN_BYTES, len(content))
+    check_size(table.POSITION, offset)
+
+
 def _check_after(after: int) -> None:
-    if not 0 <= after <= 2**62:
-        raise OffsetInvalid("after_sequence")
+    check_size(table.POSITION, after, "after_sequence")
 
 
 def _worker_key(key: str | None) -> str:
@@ -358,7 +325,7 @@ def _worker_key(key: str | None) -> str:
     if not key:
         return random_id("key")
     check_key(key)
-    return f":{key}"
+    return derived_id("key", key, key=b"")
 
 
 async def _checked(typed: AsyncIterator[Typed]) -> AsyncGenerator[Typed, None]:
@@ -367,8 +334,5 @@ async def _checked(typed: AsyncIterator[Typed]) -> AsyncGenerator[Typed, None]:
             case TerminalSize():
                 check_terminal("resize", piece)
             case TerminalInput(offset, content):
-                if len(content) > MAXIMUM_STDIN_BYTES:
-                    raise StdinTooLarge
-                if not 0 <= offset <= 2**62:
-                    raise OffsetInvalid("offset")
+                _check_typed(offset, content)
         yield piece

@@ -8,9 +8,6 @@ from enum import StrEnum
 PIECE_BYTES = 256 * 1024
 """Longest piece of content that is sent."""
 
-LARGEST_PIECE_BYTES = 1024 * 1024
-"""Longest piece of content that is taken, and the largest file of a batch."""
-
 
 class FileKind(StrEnum):
     """What a name stands for."""

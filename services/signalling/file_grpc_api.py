@@ -12,8 +12,9 @@ import grpc
 from chassis.errors import FairleadError
 from fairlead.file.v1 import file_pb2 as pb
 from fairlead.file.v1 import file_pb2_grpc
+from fairlead_limits.table import FILE_PIECE_BYTES
 from signalling.caller import current_tenant
-from signalling.file import LARGEST_PIECE_BYTES, FileStat
+from signalling.file import FileStat
 from signalling.file_errors import FileFramesInvalid, FileInterrupted
 from signalling.file_messages import from_opening, to_stat, to_watch_frame
 from signalling.file_ports import Files
@@ -130,7 +131,7 @@ async def _pieces(
 ) -> AsyncIterator[bytes]:
     async for frame in frames:
         match frame.WhichOneof("frame"):
-            case "content" if len(frame.content) <= LARGEST_PIECE_BYTES:
+            case "content" if len(frame.content) <= FILE_PIECE_BYTES:
                 yield frame.content
             case "end":
                 return

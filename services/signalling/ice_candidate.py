@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from enum import StrEnum
 
+from chassis.limits import check_size
+from fairlead_limits.table import CANDIDATES, ROUND_CANDIDATES
 from signalling.description import is_sealed
-from signalling.session_errors import CandidatesExceeded
 
-MOST_IN_A_CALL = 64
-MOST_IN_A_ROUND = 256
 _MAX_BYTES = 1024
 
 _CANDIDATE = re.compile(
@@ -38,9 +37,8 @@ def is_candidate(text: str) -> bool:
 
 
 def check_batch(candidates: Sequence[str]) -> None:
-    """Raise CandidatesExceeded for more than one call may bring."""
-    if len(candidates) > MOST_IN_A_CALL:
-        raise CandidatesExceeded(MOST_IN_A_CALL)
+    """Raise LimitBroken for more than one call may bring."""
+    check_size(CANDIDATES, len(candidates))
 
 
 def sorted_out(
@@ -60,7 +58,7 @@ def sorted_out(
             outcome = CandidateOutcome.DUPLICATE
         elif is_late:
             outcome = CandidateOutcome.LATE
-        elif len(seen) >= MOST_IN_A_ROUND:
+        elif len(seen) >= ROUND_CANDIDATES:
             outcome = CandidateOutcome.TOO_MANY
         else:
             outcome = CandidateOutcome.ACCEPTED

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import astuple, dataclass
 from datetime import timedelta
 
+from chassis.limits import check_branch, check_name, check_size
+from fairlead_limits import table
 from signalling.description import check_offer
 from signalling.execution import Command, TerminalSize
 from signalling.sandbox import NO_LIMITS, Limits, NetworkPolicy
 from signalling.sandbox_rules import check_wish
 from signalling.snapshot import Source, Upstream
-from signalling.source_rules import InvalidRequest, check_branch, check_source, check_text
+from signalling.source_rules import InvalidRequest, check_source, check_text
 
-MINIMUM_LEASE = timedelta(seconds=1)
-MAXIMUM_LEASE = timedelta(hours=24)
-DEFAULT_LEASE = timedelta(minutes=30)
-MAXIMUM_ARGUMENTS = 4096
-MAXIMUM_ARGUMENT_BYTES = 128 * 1024
-MAXIMUM_ENVIRONMENT_BYTES = 128 * 1024
-
-_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-_KEY = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
+DEFAULT_LEASE = timedelta(seconds=table.DEFAULT_LEASE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +122,7 @@ def check_request(request: LaunchRequest) -> None:
     if request.source is not None:
         check_source(request.source)
     if request.branch:
-        check_branch("branch", request.branch)
+        check_branch(request.branch, "branch")
     if request.command is not None:
         check_command(request.command)
     if request.lease is not None:
@@ -140,9 +133,7 @@ def check_request(request: LaunchRequest) -> None:
 
 
 def check_command(command: Command) -> None:
-    """Raise InvalidRequest unless the command is within the limits of proto
-    `fairlead.execution.v1.Command`.
-    """
+    """Raise InvalidRequest or LimitBroken unless a host could run the command."""
     if not command.arguments or not command.arguments[0]:
         raise InvalidRequest(
             "command.arguments",
@@ -150,90 +141,41 @@ def check_command(command: Command) -> None:
             reason="command_invalid",
             remedy="Give the program and its arguments; leave the command out to run nothing.",
         )
-    if len(command.arguments) > MAXIMUM_ARGUMENTS:
-        raise InvalidRequest(
-            "command.arguments",
-            "The command has more than 4096 arguments.",
-            reason="command_too_long",
-        )
-    total = 0
+    check_size(table.ARGUMENTS, len(command.arguments))
     for argument in command.arguments:
         check_text("command.arguments", argument, "command_invalid")
-        total += len(argument.encode()) + 1
-    if total > MAXIMUM_ARGUMENT_BYTES:
-        raise InvalidRequest(
-            "command.arguments",
-            "The command's arguments are longer than 128 KiB together.",
-            reason="command_too_long",
-            remedy="Write them to a file, or send them on standard input.",
-        )
-    _check_environment(command)
+    check_size(table.ARGUMENT_BYTES, sum(len(each.encode()) + 1 for each in command.arguments))
+    for name, value in command.environment.items():
+        check_name(table.VARIABLE, name)
+        check_text("command.environment", value, "environment_invalid")
+    size = sum(len(name) + len(text.encode()) + 2 for name, text in command.environment.items())
+    check_size(table.ENVIRONMENT_BYTES, size)
     check_text("command.directory", command.directory, "directory_invalid")
-    parts = command.directory.split("/")
-    if command.directory.startswith("/") or ".." in parts or len(command.directory) > 4096:
+    check_size(table.DIRECTORY_BYTES, len(command.directory.encode()))
+    if command.directory.startswith("/") or ".." in command.directory.split("/"):
         raise InvalidRequest(
             "command.directory",
             "The directory must be relative to the workspace and may not leave it.",
             reason="directory_invalid",
         )
-    if command.timeout is not None and not (timedelta(0) < command.timeout <= timedelta(days=365)):
-        raise InvalidRequest(
-            "command.timeout",
-            "The timeout must be more than zero and at most a year.",
-            reason="timeout_invalid",
-        )
-    if not timedelta(0) <= command.grace <= timedelta(minutes=10):
-        raise InvalidRequest(
-            "command.grace",
-            "The grace must not be negative and at most 10 minutes.",
-            reason="grace_invalid",
-        )
+    if command.timeout is not None:
+        check_size(table.TIMEOUT, command.timeout.total_seconds())
+    check_size(table.GRACE, command.grace.total_seconds())
     if command.terminal is not None:
         check_terminal("command.terminal", command.terminal)
 
 
 def check_terminal(field: str, size: TerminalSize) -> None:
-    """Raise InvalidRequest unless a terminal can have this size."""
-    if not (1 <= size.rows <= 65535 and 1 <= size.columns <= 65535):
-        raise InvalidRequest(
-            field,
-            "A terminal has 1 to 65535 rows and columns.",
-            reason="terminal_size_invalid",
-        )
-
-
-def _check_environment(command: Command) -> None:
-    total = 0
-    for name, value in command.environment.items():
-        check_text("command.environment", value, "environment_invalid")
-        if not _ENVIRONMENT_NAME.fullmatch(name):
-            raise InvalidRequest(
-                "command.environment",
-                "The name of an environment variable must be letters, digits and underscores.",
-                reason="environment_invalid",
-            )
-        total += len(name) + len(value.encode()) + 2
-    if total > MAXIMUM_ENVIRONMENT_BYTES:
-        raise InvalidRequest(
-            "command.environment",
-            "The environment is longer than 128 KiB.",
-            reason="environment_invalid",
-        )
+    """Raise LimitBroken unless a terminal can have this size."""
+    check_size(table.TERMINAL_CELLS, size.rows, field)
+    check_size(table.TERMINAL_CELLS, size.columns, field)
 
 
 def check_lease(lease: timedelta) -> None:
-    """Raise InvalidRequest unless the lease is between 1 s and 24 h."""
-    if not MINIMUM_LEASE <= lease <= MAXIMUM_LEASE:
-        raise InvalidRequest(
-            "lease", "The lease must be between 1 second and 24 hours.", reason="lease_invalid"
-        )
+    """Raise LimitBroken unless something can be leased for so long."""
+    check_size(table.LEASE, lease.total_seconds())
 
 
 def check_key(key: str) -> None:
-    """Raise InvalidRequest unless the idempotency key has 1 to 255 printable ASCII characters."""
-    if not _KEY.fullmatch(key):
-        raise InvalidRequest(
-            "idempotency_key",
-            "The idempotency key must have 1 to 255 printable ASCII characters.",
-            reason="idempotency_key_invalid",
-        )
+    """Raise LimitBroken unless the text can be an idempotency key."""
+    check_name(table.IDEMPOTENCY_KEY, key)

@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chassis.clock import Clock
-from chassis.errors import InvalidArgument, Unavailable
+from chassis.errors import Unavailable
 from chassis.ids import is_id
+from chassis.limits import check_size
+from fairlead_limits import table
 from signalling.gateway import Meeting
 from signalling.host import Host
 from signalling.launch import Launch
@@ -18,21 +20,6 @@ from signalling.launch_record import ExecutionPlace, LaunchRecord
 from signalling.live_launch import LiveLaunch
 from signalling.ports import Hosts, LaunchStore, Sandboxes
 from signalling.session_ports import Reached
-
-DEFAULT_PAGE = 50
-LARGEST_PAGE = 100
-
-
-class PageSizeInvalid(InvalidArgument):
-    """The page is larger than a list gives at once."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The page size must be between 1 and 100.",
-            reason="page_size_invalid",
-            remedy="Ask for fewer at once, and go on with the page token.",
-            fields={"field": "page_size"},
-        )
 
 
 class Launches:
@@ -80,9 +67,10 @@ class Launches:
         self, tenant: str, page_size: int, page_token: str
     ) -> tuple[Sequence[Launch], str]:
         """Return launches, newest first, and the token of the next page; 0 means 50 of them."""
-        if not 0 <= page_size <= LARGEST_PAGE:
-            raise PageSizeInvalid
-        records, following = await self._store.page(tenant, page_size or DEFAULT_PAGE, page_token)
+        check_size(table.PAGE_SIZE, page_size)
+        records, following = await self._store.page(
+            tenant, page_size or table.DEFAULT_PAGE, page_token
+        )
         launches = []
         for record in records:
             live = self._mirror.live(record.launch_id)
@@ -100,7 +88,7 @@ class Launches:
         token = ""
         try:
             while True:
-                records, token = await self._store.page(tenant, LARGEST_PAGE, token)
+                records, token = await self._store.page(tenant, table.PAGE_SIZE.count, token)
                 for record in records:
                     is_here = self._mirror.live(record.launch_id) is not None
                     if is_here or not _works_in(record.launch, workspace_id):

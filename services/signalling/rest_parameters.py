@@ -8,10 +8,8 @@ from fastapi import Header, Query
 from starlette.convertors import PathConvertor
 
 from chassis.errors import InvalidArgument
+from fairlead_limits import table
 from signalling.event_stream import NDJSON, SSE
-
-MAX_SEQUENCE = 2**62
-"""The largest number that an event or a position may have."""
 
 
 class IdempotencyKeysDiffer(InvalidArgument):
@@ -55,7 +53,7 @@ LastEventId = Annotated[
 ]
 PageSize = Annotated[
     int,
-    Query(description="50 when 0.", json_schema_extra={"minimum": 0, "maximum": 100}),
+    Query(description="50 when 0.", json_schema_extra={**table.PAGE_SIZE.schema}),
 ]
 PageToken = Annotated[str, Query(description="`next_page_token` of the page before.")]
 
@@ -65,7 +63,7 @@ def cursor_number(cursor: str) -> int:
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 20):
         raise CursorNumberInvalid
     number = int(cursor)
-    if number > MAX_SEQUENCE:
+    if not table.POSITION.allows(number):
         raise CursorNumberInvalid
     return number
 

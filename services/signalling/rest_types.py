@@ -12,6 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
+from fairlead_limits import table
+
 
 def _decoded(value: object) -> object:
     if not isinstance(value, str):
@@ -32,22 +34,22 @@ EncodedBytes = Annotated[
 LeaseSeconds = Annotated[
     float,
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "minimum": 1, "maximum": 86_400}),
+    WithJsonSchema({"type": "number", **table.LEASE.schema}),
 ]
 AgeSeconds = Annotated[
     float,
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 86_400}),
+    WithJsonSchema({"type": "number", **table.MAX_AGE.schema}),
 ]
 TimeoutSeconds = Annotated[
     float,
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 31_536_000}),
+    WithJsonSchema({"type": "number", **table.TIMEOUT.schema}),
 ]
 GraceSeconds = Annotated[
     float,
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 600}),
+    WithJsonSchema({"type": "number", **table.GRACE.schema}),
 ]
 OnFullName = Literal["drop_oldest", "block"]
 

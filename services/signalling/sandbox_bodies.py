@@ -7,31 +7,31 @@ from typing import Annotated
 
 from pydantic import Field, WithJsonSchema
 
+from fairlead_limits import table
 from signalling.rest_types import Answer, Body, LeaseSeconds
 from signalling.sandbox import Limits, NetworkMode, NetworkPolicy, SandboxOrder, SandboxState
 
-_MOST = 2**62
-_MOST_SMALL = 2**31 - 1
-_Count = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": _MOST_SMALL})]
-_Size = Annotated[int, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": _MOST})]
-_Seconds = Annotated[
-    float,
-    Field(ge=-1e9, le=1e9, allow_inf_nan=False),
-    WithJsonSchema({"type": "number", "minimum": 0, "maximum": 31_536_000}),
-]
+
+def _limit(name: str) -> WithJsonSchema:
+    kind = "number" if name == "wall_time" else "integer"
+    return WithJsonSchema({"type": kind, **table.SANDBOX_LIMITS[name].schema})
 
 
 class LimitsBody(Body):
     """Limits that are tighter than the profile's; 0 is the profile's."""
 
-    memory_bytes: _Size = 0
-    processes: _Count = 0
-    open_files: _Count = 0
-    file_bytes: _Size = 0
-    cpu_milli: _Count = Field(default=0, description="Thousandths of a processor.")
-    disk_bytes: _Size = 0
-    wall_time: _Seconds = Field(default=0, description="Seconds that each execution may run.")
-    output_bytes: _Size = 0
+    memory_bytes: Annotated[int, _limit("memory_bytes")] = 0
+    processes: Annotated[int, _limit("processes")] = 0
+    open_files: Annotated[int, _limit("open_files")] = 0
+    file_bytes: Annotated[int, _limit("file_bytes")] = 0
+    cpu_milli: Annotated[int, _limit("cpu_milli")] = Field(
+        default=0, description="Thousandths of a processor."
+    )
+    disk_bytes: Annotated[int, _limit("disk_bytes")] = 0
+    wall_time: Annotated[
+        float, Field(ge=-1e9, le=1e9, allow_inf_nan=False), _limit("wall_time")
+    ] = Field(default=0, description="Seconds that each execution may run.")
+    output_bytes: Annotated[int, _limit("output_bytes")] = 0
 
     def value(self) -> Limits:
         """Return the domain's value."""

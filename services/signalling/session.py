@@ -12,8 +12,9 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from fairlead_limits.table import ROUND_CANDIDATES
 from signalling.close_reason import CloseReason
-from signalling.ice_candidate import MOST_IN_A_ROUND, CandidateOutcome, sorted_out
+from signalling.ice_candidate import CandidateOutcome, sorted_out
 from signalling.ice_servers import IcePolicy
 from signalling.session_errors import (
     CandidatesGap,
@@ -246,12 +247,12 @@ class Session:
             or not self.trickles
             or round_number != self.round
             or self.gateway_ended
-            or known >= MOST_IN_A_ROUND
+            or known >= ROUND_CANDIDATES
         ):
             return self
         if first > known:
             raise CandidatesGap(self.session_id)
-        fresh = tuple(candidates[known - first :])[: MOST_IN_A_ROUND - known]
+        fresh = tuple(candidates[known - first :])[: ROUND_CANDIDATES - known]
         if not fresh and not ended:
             return self
         last = known + len(fresh)

@@ -6,8 +6,9 @@ from datetime import datetime
 
 from pydantic import AliasChoices, BaseModel, Field
 
+from fairlead_limits.table import CANDIDATES
 from fairlead_tunnel.base64url import base64url
-from signalling.ice_candidate import MOST_IN_A_CALL, CandidateOutcome
+from signalling.ice_candidate import CandidateOutcome
 from signalling.ice_servers import IcePolicy
 from signalling.rest_types import Answer, Body
 from signalling.session import Session, SessionMode
@@ -56,7 +57,7 @@ class CandidatesBody(Body):
     candidates: list[str] = Field(
         default=[],
         description="`candidate:…` (RFC 8839) or sealed, in the order in which they were found.",
-        json_schema_extra={"maxItems": MOST_IN_A_CALL},
+        json_schema_extra={**CANDIDATES.schema},
     )
     end_of_candidates: bool = Field(default=False, description="No more come in this round.")
     round: int = Field(

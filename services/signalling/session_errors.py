@@ -159,17 +159,6 @@ class RoundInvalid(InvalidArgument):
         )
 
 
-class CandidatesExceeded(InvalidArgument):
-    """One call brings more candidates than it may."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(
-            f"A call takes at most {most} candidates.",
-            reason="too_many_candidates",
-            remedy="Send them in several calls, in order.",
-        )
-
-
 class CandidatesGap(Unavailable):
     """A gateway's candidates do not follow on what is known of them."""
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 from starlette.requests import ClientDisconnect
 
 from chassis.errors import InvalidArgument
+from fairlead_limits.table import UPLOAD_HEAD_BYTES
 from signalling.caller import current_tenant
 from signalling.problems import problem_documents
 from signalling.rest_parameters import IdempotencyKey
@@ -25,7 +26,6 @@ from signalling.workspace_bodies import WorkspaceAnswer
 PACK_TYPE = "application/x-fairlead-pack"
 UPLOAD_PATH = "/v1/snapshots"
 _CHUNK_BYTES = 1024 * 1024
-FIRST_LINE_BYTES = 1024 * 1024
 
 
 class Uploads(Protocol):
@@ -160,7 +160,7 @@ async def _first_line(body: AsyncIterator[bytes]) -> tuple[TipsBody, bytes]:
         line, newline, rest = bytes(read).partition(b"\n")
         if newline:
             return _parsed(line), rest
-        if len(read) > FIRST_LINE_BYTES:
+        if len(read) > UPLOAD_HEAD_BYTES:
             raise UploadInvalid("The first line of the upload is too long.")
     raise UploadInvalid("The upload ends before its first line does.")
 

@@ -5,9 +5,11 @@ allows. Pure.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
 from chassis.errors import InvalidArgument
+from chassis.limits import check_branch, check_name, check_size
+from fairlead_limits import table
+from fairlead_limits.refs import broken_ref_rule
 from signalling.snapshot import (
     NOTICED_BY_CLIENTS,
     Changes,
@@ -18,22 +20,9 @@ from signalling.snapshot import (
     Upstream,
 )
 
-MAXIMUM_INLINE_PACK_BYTES = 256 * 1024
-MAXIMUM_TIPS = 5000
-MAXIMUM_REMEMBERED_TIPS = 64
-MAXIMUM_TAGS = 256
-MAXIMUM_TAGS_BYTES = 32 * 1024
-MAXIMUM_URL_LENGTH = 2048
-MAXIMUM_AGE = timedelta(hours=24)
-
 _HEX_LENGTHS = {"sha1": 40, "sha256": 64}
 _HEX = re.compile(r"[0-9a-f]+")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_REF_FORBIDDEN = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
-_MAXIMUM_REF_BYTES = 1000
-# A ref is a file whose lock has five characters more: `<part>.lock` must fit into 255 bytes.
-_MAXIMUM_PART_BYTES = 250
 
 
 class InvalidRequest(InvalidArgument):
@@ -52,13 +41,7 @@ class InvalidRequest(InvalidArgument):
 
 def check_source(source: Source) -> None:
     """Raise InvalidRequest unless it names a project, full object ids and valid branches."""
-    check_text("source.project", source.project, "project_invalid")
-    if not 1 <= len(source.project) <= 200 or _CONTROL.search(source.project):
-        raise InvalidRequest(
-            "source.project",
-            "The project must have 1 to 200 characters and no control characters.",
-            reason="project_invalid",
-        )
+    check_name(table.PROJECT, source.project)
     if source.object_format not in _HEX_LENGTHS:
         raise InvalidRequest(
             "source.object_format",
@@ -67,7 +50,7 @@ def check_source(source: Source) -> None:
         )
     check_object_id("source.commit", source.commit, source.object_format, "commit_invalid")
     if source.branch:
-        check_branch("source.branch", source.branch)
+        check_branch(source.branch, "source.branch")
     if source.digest and not _DIGEST.fullmatch(source.digest):
         raise InvalidRequest(
             "source.digest",
@@ -109,43 +92,29 @@ def noticed_reason(text: str) -> MissReason:
 
 
 def _check_commits(commits: Commits, object_format: str) -> None:
-    if len(commits.against) > MAXIMUM_REMEMBERED_TIPS:
-        raise InvalidRequest(
-            "source.commits.against",
-            "The pack of commits is thin against at most 64 tips.",
-            reason="too_many_tips",
-        )
+    check_size(table.AGAINST, len(commits.against))
     for tip in commits.against:
         check_object_id("source.commits.against", tip, object_format, "tip_invalid")
-    if len(commits.pack) > MAXIMUM_INLINE_PACK_BYTES:
-        raise InvalidRequest(
-            "source.commits.pack",
-            "The pack of commits is larger than 256 KiB.",
-            reason="commits_too_large",
-            remedy="Leave the commits out; the answer asks for an upload.",
-        )
+    check_size(table.COMMITS_BYTES, len(commits.pack))
 
 
 def _check_upstream(upstream: Upstream) -> None:
     _check_address("source.upstream.url", upstream.url)
-    check_branch("source.upstream.branch", upstream.branch)
-    if upstream.max_age is not None and not timedelta(0) <= upstream.max_age <= MAXIMUM_AGE:
-        raise InvalidRequest(
-            "source.upstream.max_age",
-            "The age must be between 0 seconds and 24 hours.",
-            reason="max_age_invalid",
-        )
+    check_branch(upstream.branch, "source.upstream.branch")
+    if upstream.max_age is not None:
+        check_size(table.MAX_AGE, upstream.max_age.total_seconds())
 
 
 def _check_address(field: str, url: str) -> None:
     """Refuse what is no address of an origin, and what holds credentials: requests are kept."""
-    check_text(field, url, "upstream_invalid")
+    check_text(field, url, "origin_invalid")
+    check_size(table.ADDRESS, len(url), field)
     scheme, _, rest = url.partition("://")
-    if scheme not in ("https", "ssh") or len(url) > MAXIMUM_URL_LENGTH:
+    if scheme not in ("https", "ssh"):
         raise InvalidRequest(
             field,
             "The upstream must be an https:// or ssh:// address.",
-            reason="upstream_invalid",
+            reason="origin_invalid",
             remedy="Set the repository's `origin` to one, or launch the local commit.",
         )
     user, at, _ = rest.partition("/")[0].rpartition("@")
@@ -153,74 +122,27 @@ def _check_address(field: str, url: str) -> None:
         raise InvalidRequest(
             field,
             "The address of the upstream must not hold credentials.",
-            reason="upstream_invalid",
+            reason="origin_invalid",
             remedy="Leave them out: the host has a place for each tenant's credentials.",
         )
 
 
 def _check_changes(changes: Changes, object_format: str) -> None:
     check_object_id("source.changes.tree", changes.tree, object_format, "tree_invalid")
-    if len(changes.pack) > MAXIMUM_INLINE_PACK_BYTES:
-        raise InvalidRequest(
-            "source.changes.pack",
-            "The pack of the changes is larger than 256 KiB.",
-            reason="changes_too_large",
-            remedy="Send the tree without the pack; the launch asks for an upload.",
-        )
-
-
-def check_branch(field: str, branch: str) -> None:
-    """Raise InvalidRequest unless git takes `branch` as a branch name (git-check-ref-format(1),
-    --branch).
-    """
-    check_text(field, branch, "branch_invalid")
-    if branch in ("@", "HEAD") or branch.startswith("-") or not is_ref(branch):
-        raise InvalidRequest(
-            field,
-            "The branch is not a name that git allows.",
-            reason="branch_invalid",
-            remedy="See `git check-ref-format`: no `..`, spaces, `~^:?*[\\`, or a hyphen in front.",
-        )
-    if is_long_ref(branch):
-        raise InvalidRequest(
-            field,
-            f"The branch has more than {_MAXIMUM_REF_BYTES} bytes, or more than "
-            f"{_MAXIMUM_PART_BYTES} between slashes, the most that a host's file names hold.",
-            reason="branch_invalid",
-            remedy="Choose a shorter name.",
-        )
-
-
-def is_long_ref(name: str) -> bool:
-    """Say whether a ref's name is longer than file systems take."""
-    parts = name.encode().split(b"/")
-    return len(name.encode()) > _MAXIMUM_REF_BYTES or max(map(len, parts)) > _MAXIMUM_PART_BYTES
-
-
-def is_ref(name: str) -> bool:
-    """Say whether git takes `name` as (part of) a ref name."""
-    return not (
-        not name
-        or _REF_FORBIDDEN.search(name)
-        or name.startswith("/")
-        or name.endswith(("/", "."))
-        or any(part.startswith(".") or part.endswith(".lock") for part in name.split("/"))
-    )
+    check_size(table.CHANGES_BYTES, len(changes.pack))
 
 
 def check_tips(tips: tuple[Tip, ...], object_format: str) -> None:
     """Raise InvalidRequest unless every tip is a ref under refs/ with a full object id."""
-    if len(tips) > MAXIMUM_TIPS:
-        raise InvalidRequest(
-            "tips", f"An upload names at most {MAXIMUM_TIPS} tips.", reason="too_many_tips"
-        )
+    check_size(table.TIPS, len(tips))
     for tip in tips:
-        check_text("tips.ref", tip.ref, "tip_invalid")
-        if not tip.ref.startswith("refs/") or not is_ref(tip.ref) or is_long_ref(tip.ref):
+        rule = broken_ref_rule(tip.ref)
+        if rule or not tip.ref.startswith("refs/"):
             raise InvalidRequest(
                 "tips.ref",
-                "A tip must be the full name of a ref, such as refs/heads/main.",
+                f"The name of the ref {rule or 'does not start with refs/'}.",
                 reason="tip_invalid",
+                remedy="Send full names of refs, such as refs/heads/main.",
             )
         check_object_id("tips.commit", tip.commit, object_format, "tip_invalid")
 
@@ -229,14 +151,8 @@ def _check_tags(tags: tuple[Tip, ...], object_format: str) -> None:
     check_tips(tags, object_format)
     if not all(tag.ref.startswith("refs/tags/") for tag in tags):
         raise InvalidRequest("source.tags", "A tag is below refs/tags/.", reason="tag_invalid")
-    size = sum(len(tag.ref.encode()) for tag in tags)
-    if len(tags) > MAXIMUM_TAGS or size > MAXIMUM_TAGS_BYTES:
-        raise InvalidRequest(
-            "source.tags",
-            "A launch brings at most 256 tags, whose names take at most 32 KiB.",
-            reason="too_many_tags",
-            remedy="Send fewer; an upload takes the rest.",
-        )
+    check_size(table.TAGS, len(tags))
+    check_size(table.TAG_BYTES, sum(len(tag.ref.encode()) for tag in tags))
 
 
 def check_object_id(field: str, text: str, object_format: str, reason: str) -> None:

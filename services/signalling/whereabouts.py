@@ -13,9 +13,10 @@ from typing import Generic, Protocol, TypeVar
 
 from chassis.errors import DeadlineExceeded, FairleadError, NotFound, Unavailable
 from chassis.ids import derived_id, is_id, random_id
+from chassis.limits import check_size
+from fairlead_limits import table
 from signalling.host import Host
 from signalling.launch_release import Own
-from signalling.launches import DEFAULT_PAGE, LARGEST_PAGE, PageSizeInvalid
 from signalling.ports import Hosts
 from signalling.workspace_errors import HostAway, PageTokenInvalid
 
@@ -142,11 +143,10 @@ class Whereabouts(Generic[_Found]):
         """Return what all hosts hold, by id, the token of the next page, and the hosts that did not
         answer; page size 0 means 50. Raises Unavailable when none answered.
         """
-        if not 0 <= page_size <= LARGEST_PAGE:
-            raise PageSizeInvalid
+        check_size(table.PAGE_SIZE, page_size)
         if page_token and not is_id(self._prefix, page_token):
             raise PageTokenInvalid
-        size = page_size or DEFAULT_PAGE
+        size = page_size or table.DEFAULT_PAGE
         hosts = self._hosts.all()
         answers = await asyncio.gather(*(ask(host, size) for host in hosts), return_exceptions=True)
         pages, unanswered, failure = [], [], None

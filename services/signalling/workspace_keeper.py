@@ -29,7 +29,7 @@ from signalling.workspace import (
 )
 from signalling.workspace_errors import WorkspaceInUse, WorkspaceNotFound
 from signalling.workspace_ports import Workspaces, WorkspaceUsers
-from signalling.workspace_request import check_fork, check_name, check_order
+from signalling.workspace_request import check_fork, check_order, check_workspace_name
 
 
 class WorkspaceKeeper:
@@ -168,7 +168,7 @@ class WorkspaceKeeper:
 
     async def rename(self, tenant: str, workspace_id: str, name: str) -> Workspace:
         """Give a workspace another name; none when it is empty."""
-        check_name(name)
+        check_workspace_name(name)
 
         async def ask(host: Host) -> Workspace:
             return await self._workspaces.rename(

@@ -1,15 +1,15 @@
 """The rules for what a caller asks of workspaces, as far as the text tells. Pure.
 
-Names, and whether a branch or a name is taken, are for the host to judge: it counts its refusals.
+Whether a branch or a name is taken is for the host to judge.
 """
 
 from __future__ import annotations
 
+from chassis.limits import check_branch, check_name
+from fairlead_limits import table
 from signalling.launch_request import check_key, check_lease
-from signalling.source_rules import InvalidRequest, check_branch, check_source, check_text
+from signalling.source_rules import InvalidRequest, check_source
 from signalling.workspace import ForkOrder, WorkspaceOrder
-
-MAXIMUM_NAME = 1000
 
 
 def check_order(order: WorkspaceOrder) -> None:
@@ -18,7 +18,7 @@ def check_order(order: WorkspaceOrder) -> None:
         check_key(order.key)
     check_source(order.source)
     if order.branch:
-        check_branch("branch", order.branch)
+        check_branch(order.branch, "branch")
     elif order.claim_branch:
         raise InvalidRequest(
             "branch",
@@ -26,7 +26,7 @@ def check_order(order: WorkspaceOrder) -> None:
             reason="branch_invalid",
             remedy="Name the branch, or leave `claim_branch` out.",
         )
-    check_name(order.name)
+    check_workspace_name(order.name)
     check_lease(order.lease)
 
 
@@ -35,18 +35,12 @@ def check_fork(order: ForkOrder) -> None:
     if order.key:
         check_key(order.key)
     if order.branch:
-        check_branch("branch", order.branch)
-    check_name(order.name)
+        check_branch(order.branch, "branch")
+    check_workspace_name(order.name)
     check_lease(order.lease)
 
 
-def check_name(name: str) -> None:
-    """Raise InvalidRequest for a name that cannot even be carried to a host."""
-    check_text("name", name, "name_invalid")
-    if len(name) > MAXIMUM_NAME:
-        raise InvalidRequest(
-            "name",
-            "The name is far too long.",
-            reason="name_invalid",
-            remedy="Use 1 to 64 of a-z, 0-9, `.`, `_` and `-`, first a letter or a digit.",
-        )
+def check_workspace_name(name: str) -> None:
+    """Raise LimitBroken unless a workspace can have this name, or none."""
+    if name:
+        check_name(table.WORKSPACE_NAME, name)

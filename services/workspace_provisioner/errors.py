@@ -31,42 +31,6 @@ class FieldInvalid(InvalidArgument):
         )
 
 
-class BranchInvalid(InvalidArgument):
-    """The name cannot be the name of a branch."""
-
-    def __init__(self, rule: str) -> None:
-        super().__init__(
-            f"The branch cannot have this name: it {rule}.",
-            reason="branch_invalid",
-            remedy="Choose a name such as 'fix/login'; see `git check-ref-format --help`.",
-            fields={"field": "branch"},
-        )
-
-
-class ChangesTooLarge(InvalidArgument):
-    """The pack of changes is too large to ride inside a request."""
-
-    def __init__(self, *, size: int, limit: int) -> None:
-        super().__init__(
-            f"The pack of changes has {size} bytes; {limit} fit into a request.",
-            reason="changes_too_large",
-            remedy="Leave the pack out of the request and send it with the upload after the miss.",
-            fields={"size_bytes": str(size), "limit_bytes": str(limit)},
-        )
-
-
-class CommitsTooLarge(InvalidArgument):
-    """The pack of commits is too large to ride inside a request."""
-
-    def __init__(self, *, size: int, limit: int) -> None:
-        super().__init__(
-            f"The pack of commits has {size} bytes; {limit} fit into a request.",
-            reason="commits_too_large",
-            remedy="Leave the pack out of the request and send it with the upload after the miss.",
-            fields={"size_bytes": str(size), "limit_bytes": str(limit)},
-        )
-
-
 class PackInvalid(InvalidArgument):
     """Git refuses the pack."""
 

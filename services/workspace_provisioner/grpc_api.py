@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from chassis.errors import InvalidArgument
 from chassis.ids import is_id
+from chassis.limits import check_branch
 from fairlead.workspace.v1 import workspace_pb2, workspace_pb2_grpc
-from workspace_provisioner.branches import checked_branch
 from workspace_provisioner.errors import FieldInvalid
 from workspace_provisioner.operations import SnapshotOperations, WorkspaceOperations
 from workspace_provisioner.sources import Source, Tip, checked_tenant, checked_tips
@@ -58,7 +58,7 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
         outcome = await self._workspaces.materialize(
             idempotency_key=request.idempotency_key,
             source=source,
-            branch=checked_branch(request.branch) if request.branch else "",
+            branch=check_branch(request.branch) if request.branch else "",
             lease=read_lease(request.lease if request.HasField("lease") else None),
             name=request.name,
             claims_branch=request.claim_branch,
@@ -155,7 +155,7 @@ class WorkspaceApi(workspace_pb2_grpc.WorkspaceServiceServicer):
             request.workspace_id,
             idempotency_key=request.idempotency_key,
             name=request.name,
-            branch=checked_branch(request.branch) if request.branch else "",
+            branch=check_branch(request.branch) if request.branch else "",
             lease=read_lease(request.lease if request.HasField("lease") else None),
             overlay=request.overlay,
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from chassis.limits import check_name
+from fairlead_limits.table import WORKSPACE_NAME
 from workspace_provisioner.sources import ProjectKey
-from workspace_provisioner.workspace_errors import BranchInUse, NameInvalid, WorkspaceExists
+from workspace_provisioner.workspace_errors import BranchInUse, WorkspaceExists
 from workspace_provisioner.workspaces import Workspace
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class ClaimKind(StrEnum):
@@ -48,7 +47,7 @@ def claims_of(workspace: Workspace) -> tuple[Claim, ...]:
 
 
 def checked_name(name: str) -> str:
-    """Return the name when it can be a workspace's, or is empty; raises NameInvalid."""
-    if name and not _NAME.fullmatch(name):
-        raise NameInvalid
+    """Return the name when it can be a workspace's, or is empty; raises LimitBroken."""
+    if name:
+        check_name(WORKSPACE_NAME, name)
     return name

@@ -11,14 +11,13 @@ from datetime import timedelta
 from enum import StrEnum
 from urllib.parse import unquote, urlsplit
 
-from workspace_provisioner.branches import checked_branch
+from chassis.limits import check_branch, check_size
+from fairlead_limits.table import ADDRESS, MAX_AGE
 from workspace_provisioner.errors import FieldInvalid
 from workspace_provisioner.sources import Source, Upstream
 
 DEFAULT_MAX_AGE = timedelta(seconds=30)
-LONGEST_MAX_AGE = timedelta(hours=24)
 
-_LONGEST_URL = 2000
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._-]{1,253}|[0-9A-Fa-f:.]{2,45}")
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,63}")
 _SCP = re.compile(
@@ -80,8 +79,9 @@ def checked_origin(url: str) -> Origin:
     """Return the origin that a URL names: `https://…`, `ssh://…` or `user@host:path`; raises
     FieldInvalid for any other, and for one that holds credentials.
     """
-    if not 1 <= len(url) <= _LONGEST_URL or not url.isprintable() or " " in url:
-        raise _invalid(f"must be 1 to {_LONGEST_URL} printable characters without spaces")
+    check_size(ADDRESS, len(url))
+    if not url.isprintable() or " " in url:
+        raise _invalid("must hold printable characters without spaces")
     if "://" not in url:
         found = _SCP.fullmatch(url)
         if found is None:
@@ -137,11 +137,8 @@ def _invalid(
 def checked_upstream(url: str, branch: str, max_age: timedelta | None) -> Upstream:
     """Return the upstream, its URL as `Origin.text` has it; raises FieldInvalid, BranchInvalid."""
     age = DEFAULT_MAX_AGE if max_age is None else max_age
-    if not timedelta() <= age <= LONGEST_MAX_AGE:
-        raise FieldInvalid(
-            "max_age", "must be 0 to 24 hours", remedy="Leave it out: 30 seconds are the default."
-        )
-    return Upstream(checked_origin(url).text, checked_branch(branch), age)
+    check_size(MAX_AGE, age.total_seconds())
+    return Upstream(checked_origin(url).text, check_branch(branch, "source.upstream.branch"), age)
 
 
 def with_origins(

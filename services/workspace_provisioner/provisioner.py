@@ -152,7 +152,7 @@ class Provisioner:
     ) -> Workspace | Miss:
         """Make a workspace, or say what is lacking; a repeated key gives the first workspace.
 
-        The build goes on when the caller leaves. Raises NameInvalid, WorkspaceExists, BranchInUse,
+        The build goes on when the caller leaves. Raises LimitBroken, WorkspaceExists, BranchInUse,
         WorkspaceReleased, IdempotencyConflict, HostFull, QuotaExceeded, ProvisionerStopping,
         PackInvalid, CheckoutFailed and StorageUnavailable.
         """

@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from workspace_provisioner.branches import checked_branch, checked_ref
-from workspace_provisioner.errors import ChangesTooLarge, CommitsTooLarge, FieldInvalid
+from chassis.limits import check_branch, check_name, check_size
+from fairlead_limits import table
+from fairlead_limits.refs import broken_ref_rule
+from workspace_provisioner.errors import FieldInvalid
 
-INLINE_PACK_BYTES = 256 * 1024
-LONGEST_LEASE = timedelta(hours=24)
-DEFAULT_LEASE = timedelta(minutes=30)
-MOST_TIPS = 5000
-MOST_AGAINST = 64
-MOST_TAGS = 256
-MOST_TAGS_BYTES = 32 * 1024
+DEFAULT_LEASE = timedelta(seconds=table.DEFAULT_LEASE_SECONDS)
 
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -126,26 +122,16 @@ def checked_tenant(tenant: str) -> str:
 
 
 def checked_key(idempotency_key: str) -> str:
-    """Return the idempotency key, 1 to 200 printable characters; raises FieldInvalid."""
-    if not 1 <= len(idempotency_key) <= 200 or not idempotency_key.isprintable():
-        raise FieldInvalid(
-            "idempotency_key",
-            "must be 1 to 200 printable characters",
-            remedy="Send a random key with each new workspace and the same one with a retry.",
-        )
+    """Return the idempotency key; raises LimitBroken."""
+    check_name(table.IDEMPOTENCY_KEY, idempotency_key)
     return idempotency_key
 
 
 def checked_lease(lease: timedelta | None) -> timedelta:
-    """Return the lease, at most 24 hours; 30 minutes when none is asked; raises FieldInvalid."""
+    """Return the lease, 30 minutes when none is asked for; raises LimitBroken."""
     if lease is None:
         return DEFAULT_LEASE
-    if not timedelta() < lease <= LONGEST_LEASE:
-        raise FieldInvalid(
-            "lease",
-            "must be positive and at most 24 hours",
-            remedy="Ask for less, and renew it.",
-        )
+    check_size(table.LEASE, lease.total_seconds())
     return lease
 
 
@@ -184,26 +170,20 @@ def checked_source(
     noticed: Iterable[str] = (),
     tags: Iterable[Tip] = (),
 ) -> Source:
-    """Check every part of a source; raises FieldInvalid, BranchInvalid or ChangesTooLarge."""
+    """Check every part of a source; raises FieldInvalid, BranchInvalid or LimitBroken."""
     checked_tenant(tenant)
-    if not 1 <= len(project) <= 200 or not project.isprintable():
-        raise FieldInvalid(
-            "project",
-            "must be 1 to 200 printable characters",
-            remedy="Leave it to the client, which uses the id of the root commit.",
-        )
+    check_name(table.PROJECT, project)
     form = checked_object_format(object_format)
     checked_object_id(commit, form, field="commit")
     if branch:
-        checked_branch(branch)
+        check_branch(branch, "source.branch")
     if digest and not _DIGEST.fullmatch(digest):
         raise FieldInvalid(
             "digest", "must be empty or 64 lower-case hexadecimal digits", remedy="Leave it empty."
         )
     if changes is not None:
-        checked_object_id(changes.tree, form, field="changes_tree")
-        if len(changes.pack) > INLINE_PACK_BYTES:
-            raise ChangesTooLarge(size=len(changes.pack), limit=INLINE_PACK_BYTES)
+        checked_object_id(changes.tree, form, field="tree")
+        check_size(table.CHANGES_BYTES, len(changes.pack))
     if commits is not None:
         _check_commits(commits, form)
     return Source(
@@ -220,37 +200,31 @@ def checked_source(
 
 def _checked_tags(tags: Iterable[Tip], form: ObjectFormat) -> tuple[Tip, ...]:
     checked = checked_tips(tags, form)
-    size = sum(len(tag.ref.encode()) for tag in checked)
-    if len(checked) > MOST_TAGS or size > MOST_TAGS_BYTES:
-        raise FieldInvalid(
-            "tags",
-            f"are more than {MOST_TAGS}, or their names longer than {MOST_TAGS_BYTES} bytes",
-            remedy="Send fewer; an upload takes the rest.",
-        )
+    check_size(table.TAGS, len(checked))
+    check_size(table.TAG_BYTES, sum(len(tag.ref.encode()) for tag in checked))
     if not all(tag.ref.startswith("refs/tags/") for tag in checked):
-        raise FieldInvalid("tags", "must be below refs/tags/", remedy="Send tags alone.")
+        raise FieldInvalid("tag", "must be below refs/tags/", remedy="Send tags alone.")
     return checked
 
 
 def _check_commits(commits: Commits, form: ObjectFormat) -> None:
-    if len(commits.against) > MOST_AGAINST:
-        raise FieldInvalid(
-            "commits", f"are thin against more than {MOST_AGAINST} tips", remedy="Name fewer."
-        )
+    check_size(table.AGAINST, len(commits.against))
     for tip in commits.against:
-        checked_object_id(tip, form, field="commits")
-    if len(commits.pack) > INLINE_PACK_BYTES:
-        raise CommitsTooLarge(size=len(commits.pack), limit=INLINE_PACK_BYTES)
+        checked_object_id(tip, form, field="tip")
+    check_size(table.COMMITS_BYTES, len(commits.pack))
 
 
 def checked_tips(tips: Iterable[Tip], object_format: ObjectFormat) -> tuple[Tip, ...]:
-    """Check the refs and commits of an upload's tips, at most 5000; raises FieldInvalid."""
+    """Check the refs and commits of an upload's tips, raises FieldInvalid and LimitBroken."""
     checked = tuple(tips)
-    if len(checked) > MOST_TIPS:
-        raise FieldInvalid(
-            "tip", f"list has more than {MOST_TIPS} entries", remedy="Send fewer heads."
-        )
+    check_size(table.TIPS, len(checked))
     for tip in checked:
-        checked_ref(tip.ref)
+        rule = broken_ref_rule(tip.ref)
+        if rule or not tip.ref.startswith("refs/"):
+            raise FieldInvalid(
+                "tip",
+                f"has a ref whose name {rule or 'does not start with refs/'}",
+                remedy="Send full names of refs, such as refs/heads/main.",
+            )
         checked_object_id(tip.commit, object_format, field="tip")
     return checked

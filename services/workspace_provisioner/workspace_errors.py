@@ -5,23 +5,9 @@ from __future__ import annotations
 from chassis.errors import (
     AlreadyExists,
     FailedPrecondition,
-    InvalidArgument,
     ResourceExhausted,
     Unavailable,
 )
-
-
-class NameInvalid(InvalidArgument):
-    """The name cannot be a workspace's name."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The name of the workspace is not 1 to 64 of a-z, 0-9, '.', '_' and '-', the first one "
-            "a letter or digit.",
-            reason="name_invalid",
-            remedy="Choose a name such as 'fix-login', or none.",
-            fields={"field": "name"},
-        )
 
 
 class WorkspaceExists(AlreadyExists):

@@ -103,7 +103,7 @@ def snapshot_message(snapshot: Snapshot, host_id: str) -> snapshot_pb2.Snapshot:
 
 
 def read_source(tenant: str, source: snapshot_pb2.Source) -> Source:
-    """Check a source; raises FieldInvalid, BranchInvalid and ChangesTooLarge."""
+    """Check a source; raises FieldInvalid, BranchInvalid and LimitBroken."""
     changes = commits = upstream = None
     if source.HasField("changes"):
         changes = Changes(tree=source.changes.tree, pack=source.changes.pack)

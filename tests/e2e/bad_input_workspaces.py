@@ -106,7 +106,7 @@ ORDERS = {
         "name_invalid", "--name=-x", name="-x"
     ),
     "a workspace of an upstream on the host's own disk": ordering(
-        "upstream_invalid",
+        "origin_invalid",
         source={"upstream": _ELSEWHERE},
         cli=Words(
             lambda scene: ["workspace", "create", scene.local, "--from", "trunk"],

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 from chassis.errors import FairleadError
 from chassis.ids import derived_id
+from chassis.limits import check_size
+from fairlead_limits.table import PAGE_SIZE
 from signalling.batch import Batch, BatchFailure, BatchOutcome, BatchState
 from signalling.execution import (
     Command,
@@ -59,7 +61,6 @@ from signalling.launch_request import (
     check_lease,
     check_request,
 )
-from signalling.launches import PageSizeInvalid
 from signalling.ports import Span
 from signalling.snapshot import Freshness, MissReason, Snapshot, Tip
 from signalling.workspace import Imported, Workspace
@@ -141,8 +142,7 @@ class FakeLaunches:
         self, tenant: str, page_size: int, page_token: str
     ) -> tuple[Sequence[Launch], str]:
         self._may_raise()
-        if not 0 <= page_size <= 100:
-            raise PageSizeInvalid
+        check_size(PAGE_SIZE, page_size)
         found = [launch for (owner, _), (_, launch) in self._launches.items() if owner == tenant]
         return found[: page_size or 50], ""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CODE_FOLDERS = (
-    "services", "membrane", "native/fairlead_native", "sdk", "tunnel", "walls", "scripts", "tests",
-    "benchmarks", "loadtests",
+    "services", "limits", "membrane", "native/fairlead_native", "sdk", "tunnel", "walls", "scripts",
+    "tests", "benchmarks", "loadtests",
 )  # fmt: skip
 OWN_NAMES = tuple(folder for folder in CODE_FOLDERS if folder != "tests")
 

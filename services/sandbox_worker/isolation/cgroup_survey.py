@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead_limits.table import SANDBOX_LIMITS
 from sandbox_worker.isolation.cgroup_files import GroupTree, Place, members, own_places, write
 from sandbox_worker.isolation.cgroup_trees import hold_tree, sweep_beside
 from sandbox_worker.isolation.cgroup_v1 import CgroupV1Tree
 from sandbox_worker.isolation.cgroup_v2 import CgroupV2Tree
-from sandbox_worker.sandbox import LEAST_LIMITS, Limits, Wall
+from sandbox_worker.sandbox import Limits, Wall
 
 CONTROLLERS = ("memory", "pids", "cpu")
 _TRIAL = "trial"
@@ -175,12 +176,11 @@ def _make_trial(tree: GroupTree) -> None:
 def _try(tree: GroupTree) -> None:
     """Limit the trial's cgroup, join it with a process, and remove it; raises OSError."""
     try:
-        least = LEAST_LIMITS
         tree.limit(
             _TRIAL,
             Limits(
-                memory_bytes=least.memory_bytes,
-                processes=least.processes,
+                memory_bytes=int(SANDBOX_LIMITS["memory_bytes"].least),
+                processes=int(SANDBOX_LIMITS["processes"].least),
                 cpu_milli=1000,
             ),
         )

@@ -30,8 +30,8 @@ class NetworkChanges:
         """Let another policy hold from now on; connections that it does not allow are cut.
 
         A sandbox on the host's network stays there, and none comes to it later. Raises
-        SandboxNotFound, SandboxLost, NetworkUnavailable, ArgumentInvalid, AllowEntryInvalid and
-        AllowListTooLong.
+        SandboxNotFound, SandboxLost, NetworkUnavailable, NetworkInvalid, AllowEntryInvalid and
+        LimitBroken.
         """
         held, enclosure = self._sandboxes.enter(tenant, sandbox_id)
         self._plans.check_network(held.sandbox, policy)

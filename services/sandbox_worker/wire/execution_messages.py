@@ -8,8 +8,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from fairlead.execution.v1 import execution_pb2 as pb
+from fairlead_limits.table import DEFAULT_GRACE_SECONDS
 from sandbox_worker.execution import (
-    DEFAULT_GRACE_SECONDS,
     Command,
     Execution,
     Exit,

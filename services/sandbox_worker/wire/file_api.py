@@ -11,8 +11,9 @@ import grpc
 from chassis.errors import FairleadError
 from fairlead.file.v1 import file_pb2 as pb
 from fairlead.file.v1 import file_pb2_grpc
+from fairlead_limits.table import FILE_PIECE_BYTES
 from sandbox_worker.errors import ArgumentInvalid
-from sandbox_worker.file import LARGEST_PIECE_BYTES, FileStat
+from sandbox_worker.file import FileStat
 from sandbox_worker.file_errors import FileInterrupted
 from sandbox_worker.files import Files
 from sandbox_worker.wire.file_messages import from_opening, to_stat, to_watch_frame
@@ -170,10 +171,10 @@ async def _pieces(
 ) -> AsyncIterator[bytes]:
     async for request in requests:
         match request.WhichOneof("frame"):
-            case "content" if len(request.content) <= LARGEST_PIECE_BYTES:
+            case "content" if len(request.content) <= FILE_PIECE_BYTES:
                 yield request.content
             case "content":
-                raise ArgumentInvalid("content", f"has at most {LARGEST_PIECE_BYTES} bytes")
+                raise ArgumentInvalid("content", f"has at most {FILE_PIECE_BYTES} bytes")
             case "end":
                 return
             case _:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from fairlead_limits.table import CHANGES_BYTES
 from workspace_provisioner.disk.layout import Layout, shallow_mark
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import CheckoutFailed, PackInvalid
@@ -28,7 +29,7 @@ from workspace_provisioner.git.directory import make_git_directory
 from workspace_provisioner.git.index import Contents, IndexUnreadable, settle
 from workspace_provisioner.git.pack_caps import MOST_INLINE_BYTES, check_pack
 from workspace_provisioner.ports import ObjectsLacking, Stores
-from workspace_provisioner.sources import INLINE_PACK_BYTES, Changes, ProjectKey, Tip
+from workspace_provisioner.sources import Changes, ProjectKey, Tip
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ class GitCheckouts:
         caps = replace(caps, inflated_bytes=min(caps.inflated_bytes, MOST_INLINE_BYTES))
         id_bytes = key.object_format.digits // 2
         await self._files.run(check_pack, pack, caps, id_bytes=id_bytes)
-        size = f"--max-input-size={INLINE_PACK_BYTES}"
+        size = f"--max-input-size={CHANGES_BYTES.count}"
         if int.from_bytes(pack[8:12], "big") <= _FEW_OBJECTS:
             # 4 ms against 9 ms for an index-pack of a dozen objects (measured).
             arguments: tuple[str, ...] = ("unpack-objects", "-q", "--strict", size)

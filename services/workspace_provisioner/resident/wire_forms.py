@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Never
 
 from chassis.ids import is_id
-from workspace_provisioner.branches import checked_branch
+from chassis.limits import check_branch
 from workspace_provisioner.errors import FieldInvalid
 from workspace_provisioner.names import checked_name
 from workspace_provisioner.origins import checked_upstream, with_origins
@@ -159,7 +159,7 @@ def lease_of(fields: Fields) -> timedelta:
 def branch_of(fields: Fields) -> str:
     """Return the checked branch, empty when none is named."""
     branch = fields.text("branch")
-    return checked_branch(branch) if branch else ""
+    return check_branch(branch) if branch else ""
 
 
 def name_of(fields: Fields) -> str:

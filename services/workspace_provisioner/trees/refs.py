@@ -10,8 +10,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workspace_provisioner.branches import checked_ref
-from workspace_provisioner.errors import FieldInvalid
+from fairlead_limits.refs import broken_ref_rule
 from workspace_provisioner.sources import ObjectFormat
 from workspace_provisioner.trees.layer_views import View
 
@@ -145,10 +144,9 @@ class GitRefs:
 
 
 def _checked_name(ref: str) -> str:
-    try:
-        return checked_ref(ref)
-    except FieldInvalid as error:
-        raise RefsUnreadable("a ref has no valid name") from error
+    if broken_ref_rule(ref) or not ref.startswith("refs/"):
+        raise RefsUnreadable("a ref has no valid name")
+    return ref
 
 
 def _target(text: str) -> str:

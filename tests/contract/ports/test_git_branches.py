@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from chassis.limits import BranchInvalid, check_branch
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.provisioner_room import LEASE, open_room
-from workspace_provisioner.branches import checked_branch
-from workspace_provisioner.errors import BranchInvalid
 from workspace_provisioner.workspaces import Workspace
 
 LONG = "ü" * 125
@@ -31,7 +30,7 @@ LONG = "ü" * 125
 def test_branch_rules_are_those_of_git(name: str) -> None:
     allowed = True
     try:
-        checked_branch(name)
+        check_branch(name)
     except BranchInvalid:
         allowed = False
     asked = subprocess.run(

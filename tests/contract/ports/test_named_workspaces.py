@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from chassis.limits import LimitBroken
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.provisioner_room import LEASE, ProvisionerRoom, open_room
 from workspace_provisioner.disk.file_disk import FileDisk
 from workspace_provisioner.names import Claim, ClaimKind
 from workspace_provisioner.sources import Source
-from workspace_provisioner.workspace_errors import BranchInUse, NameInvalid, WorkspaceExists
+from workspace_provisioner.workspace_errors import BranchInUse, WorkspaceExists
 from workspace_provisioner.workspaces import Miss, State, Workspace
 
 pytestmark = pytest.mark.asyncio
@@ -162,12 +163,12 @@ async def test_what_was_not_made_claims_nothing(room: ProvisionerRoom, client: G
 async def test_a_bad_name_is_refused_before_anything(
     room: ProvisionerRoom, client: GitClient, name: str
 ) -> None:
-    with pytest.raises(NameInvalid):
+    with pytest.raises(LimitBroken):
         await made(room, "1", client.source(), name=name)
     first = await made(room, "2", client.source(), name="a.b_c-9")
-    with pytest.raises(NameInvalid):
+    with pytest.raises(LimitBroken):
         await room.provisioner.rename("ada", first.workspace_id, name)
-    with pytest.raises(NameInvalid):
+    with pytest.raises(LimitBroken):
         await room.provisioner.fork(
             "ada",
             first.workspace_id,

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_limits.table import CHANGES_BYTES
 from fairlead_sdk import changes as module
-from fairlead_sdk.changes import INLINE_LIMIT_BYTES, collect_changes
+from fairlead_sdk.changes import collect_changes
 from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.repository import Repository, read_repository
@@ -252,7 +253,7 @@ def test_a_change_of_a_large_file_travels_as_a_difference(repository: LocalRepos
 
 
 def test_what_is_too_large_to_go_inline_waits_for_the_upload(repository: LocalRepository) -> None:
-    repository.write("large", os.urandom(INLINE_LIMIT_BYTES + 1000))
+    repository.write("large", os.urandom(CHANGES_BYTES.count + 1000))
     found = read_repository(repository.path)
     assert found.changes is not None
     assert found.changes.pack == b""

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fairlead_limits.table import TIPS, UPLOAD_HEAD_BYTES
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.packs import PackMaking, Part, pack_commits, stream_pack, tips_of
 from fairlead_sdk.repository import Repository, Tip, read_repository
-from signalling.snapshots_rest_api import FIRST_LINE_BYTES
-from signalling.source_rules import MAXIMUM_TIPS
 from tests.fakes.local_repository import LocalRepository
 
 
@@ -93,9 +92,9 @@ def test_the_tips_fit_the_first_line_of_an_upload(repository: LocalRepository) -
     assert tips[0].ref == "refs/heads/main", "the branch here goes before all others"
     assert 3000 < len(tips) < 4500
     line = json.dumps({"tips": [{"ref": tip.ref, "commit": tip.commit} for tip in tips]})
-    assert len(line) < FIRST_LINE_BYTES
+    assert len(line) < UPLOAD_HEAD_BYTES
     short = with_heads(repository, *map(str, range(6000)))
-    assert len(tips_of(short)) == MAXIMUM_TIPS
+    assert len(tips_of(short)) == TIPS.count
 
 
 def test_names_that_no_host_takes_stop_no_upload(repository: LocalRepository) -> None:

@@ -17,7 +17,7 @@ from fairlead_sdk import ssh_program
 from fairlead_sdk.ssh_errors import ProgramMissing
 from fairlead_sdk.ssh_program import make_host_program
 
-OWN = ("chassis", "fairlead_walls", "workspace_provisioner")
+OWN = ("chassis", "fairlead_limits", "fairlead_walls", "workspace_provisioner")
 OF_THE_ROOM = {"grpc_api", "tracing", "wiring", "settings", "snapshot_directory", "__main__"}
 
 

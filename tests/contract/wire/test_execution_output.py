@@ -221,7 +221,7 @@ async def test_cursors_at_and_after_the_end(room: SandboxRoom) -> None:
         assert rest.exit == full.exit
     with pytest.raises(FairleadError) as caught:
         await room.output(execution.execution_id, -1)
-    assert caught.value.reason == "argument_invalid"
+    assert caught.value.reason == "offset_invalid"
 
 
 async def test_ended_executions_are_removed_after_a_while(tmp_path: Path, sockets: Path) -> None:

@@ -167,7 +167,7 @@ async def test_what_cannot_start_has_no_frame(room: SandboxRoom) -> None:
         ((), sandbox.sandbox_id, "", 0, "command_invalid"),
         (("true",), random_id("sbx"), "", 0, "sandbox_not_found"),
         (("false",), sandbox.sandbox_id, "taken", 0, "idempotency_conflict"),
-        (("touch", "started"), sandbox.sandbox_id, "", -1, "argument_invalid"),
+        (("touch", "started"), sandbox.sandbox_id, "", -1, "offset_invalid"),
     ):
         seen: list[pb.WatchOutputResponse] = []
         with pytest.raises(FairleadError) as caught:

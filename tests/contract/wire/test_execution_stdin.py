@@ -91,10 +91,13 @@ async def test_a_write_that_waits_ends_with_the_program(room: SandboxRoom) -> No
 async def test_too_much_stdin_at_once(room: SandboxRoom) -> None:
     sandbox = await room.create()
     execution = await room.start(sandbox.sandbox_id, "cat", stdin=True)
-    for offset, content in ((0, b"x" * (256 * 1024 + 1)), (-1, b"")):
+    for offset, content, reason in (
+        (0, b"x" * (256 * 1024 + 1), "stdin_too_large"),
+        (-1, b"", "offset_invalid"),
+    ):
         with pytest.raises(FairleadError) as caught:
             await room.write(execution.execution_id, offset, content)
-        assert caught.value.reason == "argument_invalid"
+        assert caught.value.reason == reason
     with neighbour_errors("worker"):
         answer = await room.executions.GetExecution(
             execution_pb2.GetExecutionRequest(tenant=TENANT, execution_id=execution.execution_id)

@@ -188,7 +188,7 @@ async def test_names_and_what_is_wrong_with_them(place: Place) -> None:
     assert await reason_of(files.remove(b"")) == "path_invalid"
     assert await reason_of(files.remove(b"d/..", recursive=True)) == "path_invalid"
     assert await reason_of(files.remove(b"d")) == "directory_not_empty"
-    assert await reason_of(files.names(b"d", size=5000)) == "argument_invalid"
+    assert await reason_of(files.names(b"d", size=5000)) == "page_size_invalid"
     await files.remove(b"d", recursive=True)
     assert await files.names() == []
 

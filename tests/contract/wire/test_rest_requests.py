@@ -191,7 +191,7 @@ BAD_BODIES = [
     (LAUNCH | {"command": {"arguments": ["x"], "environment": {"A B": ""}}}, "environment_invalid"),
     (LAUNCH | {"branch": "a..b"}, "branch_invalid"),
     (LAUNCH | {"branch": "$(reboot)~"}, "branch_invalid"),
-    (LAUNCH | {"lease": 0.5}, "lease_invalid"),
+    (LAUNCH | {"lease": 0}, "lease_invalid"),
     (LAUNCH | {"lease": 1e308}, "invalid_body"),
     (b'{"source": {"project": "p", "commit": "c"}, "lease": NaN}', "invalid_body"),
     (LAUNCH | {"offer": "hello"}, "sdp_invalid"),

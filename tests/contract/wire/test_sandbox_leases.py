@@ -131,7 +131,7 @@ async def test_a_sandbox_says_what_it_has(room: SandboxRoom) -> None:
     [
         ({"profile": "large"}, "profile_unknown"),
         ({"profile": "small", "limits": sandbox_pb2.Limits(open_files=257)}, "limit_exceeded"),
-        ({"limits": sandbox_pb2.Limits(processes=-1)}, "argument_invalid"),
+        ({"limits": sandbox_pb2.Limits(processes=-1)}, "limit_invalid"),
         ({"network": sandbox_pb2.NetworkPolicy()}, "argument_invalid"),
         (
             {

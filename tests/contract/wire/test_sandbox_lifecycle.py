@@ -171,7 +171,7 @@ async def test_a_lease_is_bounded_and_renewed(room: SandboxRoom) -> None:
     request.lease.FromSeconds(24 * 3600 + 1)
     with pytest.raises(FairleadError) as caught, neighbour_errors("worker"):
         await room.sandboxes.RenewSandbox(request)
-    assert caught.value.reason == "argument_invalid"
+    assert caught.value.reason == "lease_invalid"
 
 
 async def test_a_lease_ends(room: SandboxRoom) -> None:

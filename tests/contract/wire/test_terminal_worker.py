@@ -244,13 +244,13 @@ async def test_a_release_ends_whoever_is_attached(room: SandboxRoom) -> None:
     [
         ([pb.AttachTerminalRequest(detach=pb.DetachTerminal())], "terminal_frame_invalid"),
         ([], "terminal_frame_invalid"),
-        ([pb.OpenTerminal(after_sequence=-1)], "argument_invalid"),
-        ([pb.OpenTerminal(size=pb.TerminalSize(rows=0, columns=1))], "argument_invalid"),
+        ([pb.OpenTerminal(after_sequence=-1)], "offset_invalid"),
+        ([pb.OpenTerminal(size=pb.TerminalSize(rows=0, columns=1))], "terminal_size_invalid"),
         ([pb.OpenTerminal(owner="x" * 129)], "argument_invalid"),
         ([pb.OpenTerminal(), pb.OpenTerminal()], "terminal_frame_invalid"),
         ([pb.OpenTerminal(), pb.AttachTerminalRequest()], "terminal_frame_invalid"),
-        ([pb.OpenTerminal(), pb.TerminalSize(rows=1)], "argument_invalid"),
-        ([pb.OpenTerminal(), pb.TerminalInput(offset=-1)], "argument_invalid"),
+        ([pb.OpenTerminal(), pb.TerminalSize(rows=1)], "terminal_size_invalid"),
+        ([pb.OpenTerminal(), pb.TerminalInput(offset=-1)], "offset_invalid"),
         ([pb.OpenTerminal(), pb.TerminalInput(offset=9)], "stdin_offset_invalid"),
     ],
 )

@@ -151,7 +151,7 @@ async def test_everything_that_a_client_can_say_of_its_repository_is_taken(door:
         ({"source": {**SOURCE, "noticed": ["nonsense"]}}, "noticed_invalid"),
         (
             {"source": {**SOURCE, "upstream": {"url": "file:///etc", "branch": "main"}}},
-            "upstream_invalid",
+            "origin_invalid",
         ),
     ],
 )

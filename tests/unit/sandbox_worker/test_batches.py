@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from chassis.errors import FairleadError
+from fairlead_limits.table import BATCH_ITEMS
 from sandbox_worker.batch import (
     MOST_FILE_BYTES,
-    MOST_ITEMS,
     TAIL_BYTES,
     Batch,
     BatchOutcome,
@@ -183,7 +183,7 @@ async def test_batches_that_no_host_could_run() -> None:
     sandbox = await bench.sandbox()
     rows: list[tuple[tuple[Command | FileOperation, ...], str]] = [
         ((), "batch_invalid"),
-        ((command("print"),) * (MOST_ITEMS + 1), "batch_invalid"),
+        ((command("print"),) * (BATCH_ITEMS.count + 1), "batch_invalid"),
         ((command("print"), command("")), "command_invalid"),
         ((Command(arguments=("cat",), stdin=True),), "command_invalid"),
         ((Command(arguments=("cat",), terminal=TerminalSize(1, 1)),), "command_invalid"),
@@ -195,7 +195,7 @@ async def test_batches_that_no_host_could_run() -> None:
     assert bench.isolation.enclosures[sandbox.sandbox_id].programs == {}
     with pytest.raises(FairleadError) as caught:
         await run(bench, sandbox, command("print"), key="k" * 257)
-    assert caught.value.reason == "argument_invalid"
+    assert caught.value.reason == "idempotency_key_invalid"
 
 
 async def test_a_sandbox_that_is_not_there_or_not_the_callers() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from chassis.allow_list import (
     DEFAULT_PORTS,
-    MOST_ENTRIES,
     AllowEntryInvalid,
     parse_allow_list,
     parse_entry,
@@ -18,6 +17,7 @@ from chassis.allow_list import (
 )
 from chassis.errors import FairleadError
 from chassis.public_addresses import is_public, meant
+from fairlead_limits.table import ALLOW_ENTRIES
 from sandbox_worker.network.address_rules import AddressRules
 from sandbox_worker.network.decision import Reason
 
@@ -107,9 +107,9 @@ def test_an_entry_that_means_nothing_is_a_typed_error(entry: str) -> None:
 
 
 def test_a_list_has_a_bound() -> None:
-    parse_allow_list(["a.test"] * MOST_ENTRIES)
+    parse_allow_list(["a.test"] * ALLOW_ENTRIES.count)
     with pytest.raises(FairleadError, match="at most 256") as caught:
-        parse_allow_list(["a.test"] * (MOST_ENTRIES + 1))
+        parse_allow_list(["a.test"] * (ALLOW_ENTRIES.count + 1))
     assert caught.value.reason == "allow_list_too_long"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from chassis.errors import FairleadError
 from chassis.ids import random_id
+from fairlead_limits.table import DEFAULT_LEASE_SECONDS
 from sandbox_worker.execution import (
     Command,
     Execution,
@@ -25,7 +26,7 @@ from sandbox_worker.execution_errors import KeyConflict
 from sandbox_worker.janitor import Janitor
 from sandbox_worker.ports import KeptExecution
 from sandbox_worker.run import Frame
-from sandbox_worker.sandbox import DEFAULT_LEASE_SECONDS, Limits
+from sandbox_worker.sandbox import Limits
 from tests.fakes.execution_bench import Bench
 from tests.fakes.sandbox_stores import MemoryJournal
 
@@ -130,7 +131,7 @@ async def test_a_run_with_a_wrong_number_starts_nothing() -> None:
             command=Command(arguments=("wait",)),
             after=-1,
         )
-    assert caught.value.reason == "argument_invalid"
+    assert caught.value.reason == "offset_invalid"
     assert bench.isolation.enclosures[sandbox.sandbox_id].programs == {}
 
 
@@ -350,7 +351,7 @@ async def test_the_grace_before_it_is_killed() -> None:
             sandbox_id=sandbox.sandbox_id,
             command=Command(arguments=("wait",), grace=601),
         )
-    assert caught.value.reason == "command_invalid"
+    assert caught.value.reason == "grace_invalid"
 
 
 async def test_the_journal_is_asked_for_what_the_command_and_the_sandbox_say() -> None:

@@ -95,7 +95,7 @@ async def test_a_sandbox_has_the_default_of_its_isolation() -> None:
         ((NetworkMode.NONE, NetworkMode.EGRESS), _HOST, "network_unavailable"),
         ((), egress("a b"), "allow_entry_invalid"),
         ((), egress(*["a.test"] * 257), "allow_list_too_long"),
-        ((), NetworkPolicy(NetworkMode.NONE, ("a.test",)), "argument_invalid"),
+        ((), NetworkPolicy(NetworkMode.NONE, ("a.test",)), "network_invalid"),
     ],
 )
 async def test_what_cannot_be_held_is_refused(

@@ -67,7 +67,7 @@ def test_there_is_always_a_default(tmp_path: Path) -> None:
         ("[ci]\nallow = ['a']", "egress"),
         ("[ci]\nnetwork = 'all'", "ci.network"),
         ("[ci]\nlimits = 3", "ci.limits: it is no table."),
-        ("[ci.limits]\noutput_bytes = 1", "is at least 1048576, or 0 for the default."),
+        ("[ci.limits]\noutput_bytes = 1", "must be 1 MiB to 2^62 bytes, or 0 for the profile's."),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, part: str) -> None:

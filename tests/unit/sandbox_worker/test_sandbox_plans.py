@@ -37,11 +37,11 @@ def test_a_profile_gives_what_is_not_asked_for() -> None:
         (SandboxOrder(profile="large"), "profile_unknown"),
         (SandboxOrder(profile="small", limits=Limits(open_files=257)), "limit_exceeded"),
         (SandboxOrder(network=NetworkPolicy(NetworkMode.NONE)), "network_unavailable"),
-        (SandboxOrder(network=NetworkPolicy(NetworkMode.HOST, ("a",))), "argument_invalid"),
+        (SandboxOrder(network=NetworkPolicy(NetworkMode.HOST, ("a",))), "network_invalid"),
         (SandboxOrder(isolation="walled"), "isolation_unavailable"),
         (SandboxOrder(isolation="cage"), "isolation_unknown"),
-        (SandboxOrder(limits=Limits(wall_seconds=-1)), "argument_invalid"),
-        (SandboxOrder(limits=Limits(wall_seconds=float("nan"))), "argument_invalid"),
+        (SandboxOrder(limits=Limits(wall_seconds=-1)), "limit_invalid"),
+        (SandboxOrder(limits=Limits(wall_seconds=float("nan"))), "limit_invalid"),
     ],
 )
 def test_what_cannot_be_had_is_refused(order: SandboxOrder, reason: str) -> None:

@@ -298,23 +298,23 @@ async def test_a_full_and_a_draining_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tenant", "key", "limits", "lease"),
+    ("tenant", "key", "limits", "lease", "reason"),
     [
-        ("", "k", Limits(), 0),
-        ("t", "", Limits(), 0),
-        ("t", "k" * 257, Limits(), 0),
-        ("t", "k", Limits(open_files=3), 0),
-        ("t", "k", Limits(memory_bytes=-1), 0),
-        ("t", "k", Limits(), -1),
-        ("t", "k", Limits(), 24 * 3600 + 1),
+        ("", "k", Limits(), 0, "argument_invalid"),
+        ("t", "", Limits(), 0, "idempotency_key_invalid"),
+        ("t", "k", Limits(open_files=3), 0, "limit_invalid"),
+        ("t", "k", Limits(memory_bytes=-1), 0, "limit_invalid"),
+        ("t", "k", Limits(), -1, "lease_invalid"),
     ],
 )
-async def test_requests_that_cannot_be(tenant: str, key: str, limits: Limits, lease: float) -> None:
+async def test_requests_that_cannot_be(
+    tenant: str, key: str, limits: Limits, lease: float, reason: str
+) -> None:
     bench = Bench()
     order = SandboxOrder(limits=limits, lease=lease)
     with pytest.raises(FairleadError) as caught:
         await bench.sandboxes.create(tenant=tenant, key=key, order=order)
-    assert caught.value.reason == "argument_invalid"
+    assert caught.value.reason == reason
     assert bench.sandboxes.count == 0
 
 

@@ -38,7 +38,9 @@ def test_the_same_key_gives_the_same_execution() -> None:
             other = await room.executor.start(TENANT, sandbox_id, COMMAND, None)
             assert other.execution_id != one.execution_id
             await room.executor.start(TENANT, sandbox_id, COMMAND, "k" * 255)
-            assert max(len(key) for _, key in world.worker.by_key) == 256  # the worker's limit
+            assert (
+                max(len(key) for _, key in world.worker.by_key) <= 255
+            )  # a worker takes no longer one
 
     run(scenario())
 

@@ -10,87 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chassis.errors import InvalidArgument
+from fairlead_limits import table
 from fairlead_sdk import packs
 from signalling.execution import Command
 from signalling.launch_request import LaunchRequest, check_command, check_key, check_request
 from signalling.snapshot import Changes, Source, Tip
-from signalling.snapshots_rest_api import FIRST_LINE_BYTES
-from signalling.source_rules import (
-    MAXIMUM_TIPS,
-    InvalidRequest,
-    check_branch,
-    check_source,
-    check_tips,
-)
+from signalling.source_rules import check_source, check_tips
 from tests.fakes.launch_room import COMMIT, OFFER, request
 from workspace_provisioner import sources
 
 SOURCE = Source(project="p", commit=COMMIT)
-
-
-@pytest.mark.parametrize(
-    "branch",
-    [
-        "main",
-        "feature/x",
-        "a;rm${IFS}-rf",
-        "$(id)",
-        "`id`",
-        "a'b\"c",
-        "a&b|c>d<e",
-        "ünï",
-        "a-",
-        "a.b",
-        "@a",
-        "x" * 250,
-        "ü" * 125,
-        "/".join(["x" * 250] * 3),
-    ],
-)
-def test_branches_that_git_allows(branch: str) -> None:
-    check_branch("branch", branch)
-
-
-@pytest.mark.parametrize(
-    "branch",
-    [
-        "",
-        "a..b",
-        "-x",
-        "/a",
-        "a/",
-        "a//b",
-        ".a",
-        "a/.b",
-        "a.lock",
-        "a.lock/b",
-        "a.",
-        "a b",
-        "a~b",
-        "a^b",
-        "a:b",
-        "a?b",
-        "a*b",
-        "a[b",
-        "a\\b",
-        "a@{b",
-        "@",
-        "HEAD",
-        "a\tb",
-        "a\x7fb",
-        "a\0b",
-        "\ud800",
-        "x" * 251,
-        "ü" * 126,
-        "a/" + "x" * 251,
-        "/".join(["x" * 199] * 6),
-    ],
-)
-def test_branches_that_git_refuses(branch: str) -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        check_branch("branch", branch)
-    assert raised.value.reason == "branch_invalid"
-    assert raised.value.fields == {"field": "branch"}
 
 
 @pytest.mark.parametrize(
@@ -111,15 +41,9 @@ def test_branches_that_git_refuses(branch: str) -> None:
     ],
 )
 def test_sources_that_are_refused(source: Source, reason: str) -> None:
-    with pytest.raises(InvalidRequest) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         check_source(source)
     assert raised.value.reason == reason
-
-
-def test_a_branch_that_is_too_long_is_told_the_limit() -> None:
-    with pytest.raises(InvalidRequest) as raised:
-        check_branch("branch", "x" * 251)
-    assert "more than 250 between slashes" in raised.value.message
 
 
 def test_sources_that_are_taken() -> None:
@@ -144,11 +68,11 @@ def test_sources_that_are_taken() -> None:
         (Command(("a",), directory="/etc"), "directory_invalid"),
         (Command(("a",), directory="a/../../b"), "directory_invalid"),
         (Command(("a",), timeout=timedelta(0)), "timeout_invalid"),
-        (Command(("a",), timeout=timedelta(days=366)), "timeout_invalid"),
+        (Command(("a",), timeout=timedelta(hours=48)), "timeout_invalid"),
     ],
 )
 def test_commands_that_are_refused(command: Command, reason: str) -> None:
-    with pytest.raises(InvalidRequest) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         check_command(command)
     assert raised.value.reason == reason
 
@@ -160,7 +84,7 @@ def test_commands_that_are_taken() -> None:
 
 @pytest.mark.parametrize("key", ["", " a", "a ", "ü", "a\n", "x" * 256])
 def test_keys_that_are_refused(key: str) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidArgument):
         check_key(key)
 
 
@@ -173,22 +97,14 @@ def test_keys_of_printable_ascii_are_taken(key: str) -> None:
     "tip", [Tip("main", COMMIT), Tip("refs/heads/a..b", COMMIT), Tip("refs/heads/a", "x")]
 )
 def test_tips_that_are_refused(tip: Tip) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidArgument):
         check_tips((tip,), "sha1")
 
 
-def test_too_many_tips_are_refused() -> None:
-    tip = Tip("refs/heads/a", COMMIT)
-    check_tips((tip,) * MAXIMUM_TIPS, "sha1")
-    with pytest.raises(InvalidRequest):
-        check_tips((tip,) * (MAXIMUM_TIPS + 1), "sha1")
-
-
 def test_whoever_takes_tips_takes_as_many_as_are_sent() -> None:
-    assert packs.MOST_TIPS <= MAXIMUM_TIPS <= sources.MOST_TIPS
-    assert packs.MOST_TIPS_BYTES < FIRST_LINE_BYTES
-    longest = "refs/heads/" + "/".join(["p" * packs.LONGEST_REF_PART_BYTES] * 3)
-    padding = packs.LONGEST_REF_BYTES - len(longest) - 1
+    longest = "refs/heads/" + "/".join(["p" * table.REF_PART_BYTES] * 3)
+    padding = table.REF_BYTES - len(longest) - 1
+    assert not packs.is_refused(f"{longest}/{'q' * padding}")
     tip = Tip(f"{longest}/{'q' * padding}", COMMIT)
     check_tips((tip,), "sha1")
     sources.checked_tips((sources.Tip(tip.ref, tip.commit),), sources.ObjectFormat.SHA1)
@@ -196,7 +112,7 @@ def test_whoever_takes_tips_takes_as_many_as_are_sent() -> None:
 
 @given(st.builds(LaunchRequest, source=st.builds(Source, st.text(), st.text()), branch=st.text()))
 def test_any_text_is_taken_or_refused(wanted: LaunchRequest) -> None:
-    with suppress(InvalidRequest):
+    with suppress(InvalidArgument):
         check_request(wanted)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from chassis.errors import FairleadError
+from chassis.errors import FairleadError, InvalidArgument
 from signalling.execution import Command
 from signalling.launch import (
     CancelReason,
@@ -29,7 +29,6 @@ from signalling.launch_errors import (
     TraceStoreAbsent,
 )
 from signalling.launch_request import LaunchRequest
-from signalling.source_rules import InvalidRequest
 from tests.fakes.launch_room import OFFER, TENANT, World, echo, kinds, request, steps, told
 from tests.fakes.virtual_time import run, settle
 
@@ -185,7 +184,7 @@ def test_renewing_moves_the_end_of_the_lease() -> None:
             assert not (await room.launcher.get(TENANT, launch.launch_id)).held
             with pytest.raises(LaunchNotHeld):
                 await room.launcher.renew(TENANT, launch.launch_id, None)
-            with pytest.raises(InvalidRequest):
+            with pytest.raises(InvalidArgument):
                 await room.launcher.renew(TENANT, launch.launch_id, timedelta(days=2))
 
     run(scenario())
@@ -265,8 +264,8 @@ def test_a_caller_that_goes_away_stops_nothing() -> None:
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (request(command=Command(arguments=())), InvalidRequest),
-        (request(branch="a..b"), InvalidRequest),
+        (request(command=Command(arguments=())), InvalidArgument),
+        (request(branch="a..b"), InvalidArgument),
         (request(isolation="vm"), IsolationUnavailable),
     ],
 )

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from chassis.errors import FairleadError
+from fairlead_limits.table import ROUND_CANDIDATES
 from signalling.close_reason import CLOSINGS, CloseReason, close_reason
-from signalling.ice_candidate import MOST_IN_A_ROUND, CandidateOutcome
+from signalling.ice_candidate import CandidateOutcome
 from signalling.session import Session, SessionMode
 from signalling.session_errors import (
     CandidatesGap,
@@ -337,7 +338,7 @@ def test_a_path_that_is_told_in_mid_restart_is_that_of_its_round(told: int, phas
 
 def test_a_round_takes_so_many_candidates() -> None:
     session = opened()
-    for start in range(0, MOST_IN_A_ROUND, 64):
+    for start in range(0, ROUND_CANDIDATES, 64):
         texts = [candidate(number) for number in range(start, start + 64)]
         session, outcomes = session.with_candidates(0, texts, ended=False)
         assert set(outcomes) == {CandidateOutcome.ACCEPTED}
@@ -348,9 +349,9 @@ def test_a_round_takes_so_many_candidates() -> None:
 
 def test_events_are_kept_so_many_and_older_cursors_are_gone() -> None:
     session = opened().with_offer("one", expires_at=LATER).with_answer("yes")
-    for number in range(MOST_IN_A_ROUND):
+    for number in range(ROUND_CANDIDATES):
         session = session.with_found(1, number, [candidate(number)], ended=False)
-    assert session.sequence == 3 + MOST_IN_A_ROUND
+    assert session.sequence == 3 + ROUND_CANDIDATES
     assert len(session.events) == MOST_EVENTS
     with pytest.raises(EventsGone):
         session.events_after(2)

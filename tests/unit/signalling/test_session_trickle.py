@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from chassis.errors import Unavailable
+from chassis.limits import LimitBroken
 from signalling.association import Association, Give, Unwant, Want
 from signalling.close_reason import CloseReason
 from signalling.ice_servers import RelayUnavailable
 from signalling.session import Session
 from signalling.session_errors import (
-    CandidatesExceeded,
     CandidatesGap,
     CursorAhead,
     ModeConflict,
@@ -198,7 +198,7 @@ async def test_too_many_and_none_that_trickle(house: House) -> None:
         await house.broker.restart("default", session.session_id, RESTART)
     with pytest.raises(RestartUnsupported):
         await house.broker.restart("default", session.session_id, "")
-    with pytest.raises(CandidatesExceeded):
+    with pytest.raises(LimitBroken):
         await house.add(session.session_id, *(candidate(number) for number in range(65)))
     with pytest.raises(RelayUnavailable):
         await house.broker.open("default", HELD.launch_id, "complete", None, policy="relay")

@@ -9,10 +9,11 @@ from datetime import timedelta
 
 import pytest
 
+from chassis.errors import InvalidArgument
 from signalling.snapshot import Changes, Source, Tip, Upstream
 from signalling.snapshot_messages import from_source, to_source
 from signalling.source_bodies import SourceBody
-from signalling.source_rules import InvalidRequest, check_source
+from signalling.source_rules import check_source
 
 PLAIN = Source(project="p", commit="a" * 40)
 ADDRESSES = [
@@ -45,15 +46,15 @@ def test_addresses_of_origins(url: str) -> None:
 @pytest.mark.parametrize("url", REFUSED)
 def test_addresses_that_no_request_may_hold(url: str) -> None:
     for source in (upstream(url), replace(PLAIN, origin=url)):
-        with pytest.raises(InvalidRequest) as raised:
+        with pytest.raises(InvalidArgument) as raised:
             check_source(source)
-        assert raised.value.reason == "upstream_invalid"
+        assert raised.value.reason == "origin_invalid"
         assert "word" not in raised.value.message
 
 
 def test_changes_do_not_go_with_an_upstream() -> None:
     source = replace(upstream(ADDRESSES[0]), changes=Changes("b" * 40))
-    with pytest.raises(InvalidRequest) as raised:
+    with pytest.raises(InvalidArgument) as raised:
         check_source(source)
     assert raised.value.reason == "upstream_with_changes"
 

@@ -10,10 +10,9 @@ from datetime import timedelta
 import pytest
 
 from chassis.errors import AlreadyExists, FailedPrecondition, InvalidArgument, Unavailable
+from chassis.limits import LimitBroken
 from signalling.launch_errors import Draining, NoHost
-from signalling.launches import PageSizeInvalid
 from signalling.snapshot import Commits, MissReason, Source, Tip, Upstream
-from signalling.source_rules import InvalidRequest
 from signalling.workspace import OpenMiss, WorkspaceState
 from signalling.workspace_errors import HostAway, PageTokenInvalid, WorkspaceNotFound
 from signalling.workspace_keeper import WorkspaceKeeper
@@ -268,7 +267,7 @@ async def test_a_list_that_no_host_answers_is_refused(room: WorkspaceRoom) -> No
     away(room, "workspaces.list:before")
     with pytest.raises(Unavailable):
         await room.keeper.list(TENANT, 0, "")
-    with pytest.raises(PageSizeInvalid):
+    with pytest.raises(LimitBroken):
         await room.keeper.list(TENANT, 101, "")
     with pytest.raises(PageTokenInvalid):
         await room.keeper.list(TENANT, 0, "nonsense")
@@ -280,7 +279,7 @@ BAD: dict[str, dict[str, object]] = {
     "branch_invalid": {"branch": "a..b"},
     "lease_invalid": {"lease": timedelta(days=2)},
     "name_invalid": {"name": "a\0b"},
-    "upstream_invalid": {"source": replace(SOURCE, upstream=Upstream("file:///etc", "main"))},
+    "origin_invalid": {"source": replace(SOURCE, upstream=Upstream("file:///etc", "main"))},
     "max_age_invalid": {
         "source": replace(SOURCE, upstream=Upstream("https://h/r", "main", timedelta(days=2)))
     },
@@ -297,14 +296,14 @@ BAD: dict[str, dict[str, object]] = {
 async def test_what_no_host_could_take_is_refused_before_any_is_asked(
     room: WorkspaceRoom, reason: str, fields: dict[str, object]
 ) -> None:
-    with pytest.raises(InvalidRequest) as refused:
+    with pytest.raises(InvalidArgument) as refused:
         await room.keeper.materialize(TENANT, order(**{"key": "one", **fields}))  # type: ignore[arg-type]
     assert refused.value.reason == reason
     assert room.faults.passed == []
 
 
 async def test_a_branch_is_only_claimed_by_its_name(room: WorkspaceRoom) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidArgument):
         await room.make(claim_branch=True)
     with pytest.raises(InvalidArgument) as refused:
         await room.make(name="-x")
@@ -336,5 +335,5 @@ async def test_a_renewal_moves_the_end(room: WorkspaceRoom) -> None:
     assert renewed.expires_at - made.created_at == timedelta(hours=2)
     default = await room.keeper.renew(TENANT, made.workspace_id, None)
     assert default.expires_at - made.created_at == timedelta(minutes=30)
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidArgument):
         await room.keeper.renew(TENANT, made.workspace_id, timedelta(0))

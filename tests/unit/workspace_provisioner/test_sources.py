@@ -7,18 +7,14 @@ from datetime import timedelta
 import pytest
 
 from chassis.errors import InvalidArgument
-from workspace_provisioner.branches import checked_branch, checked_ref
-from workspace_provisioner.errors import BranchInvalid, ChangesTooLarge, FieldInvalid
+from chassis.limits import BranchInvalid, LimitBroken, check_branch
+from workspace_provisioner.errors import FieldInvalid
 from workspace_provisioner.sources import (
-    INLINE_PACK_BYTES,
-    MOST_TAGS,
-    MOST_TAGS_BYTES,
     Changes,
     ObjectFormat,
     ProjectKey,
     Source,
     Tip,
-    checked_key,
     checked_lease,
     checked_source,
     checked_tenant,
@@ -59,7 +55,7 @@ def source(
 )  # fmt: skip
 def test_branch_that_git_would_refuse(name: str) -> None:
     with pytest.raises(BranchInvalid) as caught:
-        checked_branch(name)
+        check_branch(name)
     assert caught.value.reason == "branch_invalid"
     assert caught.value.message.endswith(".")
     assert caught.value.remedy
@@ -86,7 +82,7 @@ def test_branch_that_git_would_refuse(name: str) -> None:
     ],
 )
 def test_branch_that_git_allows(name: str) -> None:
-    assert checked_branch(name) == name
+    assert check_branch(name) == name
 
 
 @pytest.mark.parametrize(
@@ -94,15 +90,8 @@ def test_branch_that_git_allows(name: str) -> None:
 )
 def test_a_branch_that_is_too_long_is_told_the_limit(name: str, limit: str) -> None:
     with pytest.raises(BranchInvalid) as caught:
-        checked_branch(name)
+        check_branch(name)
     assert f"more than {limit}" in caught.value.message
-
-
-def test_refs_are_full_names() -> None:
-    assert checked_ref("refs/heads/main") == "refs/heads/main"
-    for name in ("main", "refs/heads/../x", "refs/"):
-        with pytest.raises(FieldInvalid):
-            checked_ref(name)
 
 
 def test_sound_source() -> None:
@@ -114,9 +103,9 @@ def test_sound_source() -> None:
 
 def test_fields_that_are_refused() -> None:
     refused: list[tuple[str, type[InvalidArgument], dict[str, str]]] = [
-        ("project_invalid", FieldInvalid, {"project": ""}),
-        ("project_invalid", FieldInvalid, {"project": "x" * 201}),
-        ("project_invalid", FieldInvalid, {"project": "a\nb"}),
+        ("project_invalid", LimitBroken, {"project": ""}),
+        ("project_invalid", LimitBroken, {"project": "x" * 201}),
+        ("project_invalid", LimitBroken, {"project": "a\nb"}),
         ("commit_invalid", FieldInvalid, {"commit": "HEAD"}),
         ("commit_invalid", FieldInvalid, {"commit": "A" * 40}),
         ("commit_invalid", FieldInvalid, {"commit": "a" * 39 + "\n"}),
@@ -134,53 +123,37 @@ def test_fields_that_are_refused() -> None:
         assert caught.value.reason == reason, fields
 
 
-def test_changes_have_a_limit_and_a_tree() -> None:
-    source(changes=Changes("b" * 40, b"x" * INLINE_PACK_BYTES))
-    with pytest.raises(ChangesTooLarge):
-        source(changes=Changes("b" * 40, b"x" * (INLINE_PACK_BYTES + 1)))
+def test_changes_have_a_tree() -> None:
     with pytest.raises(FieldInvalid) as caught:
         source(changes=Changes("--exec", b""))
-    assert caught.value.reason == "changes_tree_invalid"
+    assert caught.value.reason == "tree_invalid"
 
 
-def test_lease_is_bounded() -> None:
+def test_a_lease_has_a_default() -> None:
     assert checked_lease(None) == timedelta(minutes=30)
-    assert checked_lease(timedelta(hours=24)) == timedelta(hours=24)
-    for lease in (timedelta(), timedelta(seconds=-1), timedelta(hours=24, seconds=1)):
-        with pytest.raises(FieldInvalid):
-            checked_lease(lease)
 
 
-def test_keys_and_tenants() -> None:
-    assert checked_key("k" * 200) == "k" * 200
+def test_tenants() -> None:
     assert checked_tenant("team-1_x") == "team-1_x"
-    for key in ("", "k" * 201, "a\x00"):
-        with pytest.raises(FieldInvalid):
-            checked_key(key)
 
 
-def test_tips_are_checked_and_bounded() -> None:
+def test_tips_are_checked() -> None:
     tips = (Tip("refs/heads/main", COMMIT),)
     assert checked_tips(tips, ObjectFormat.SHA1) == tips
     with pytest.raises(FieldInvalid):
         checked_tips([Tip("refs/heads/main", "x")], ObjectFormat.SHA1)
-    with pytest.raises(FieldInvalid):
-        checked_tips(tips * 5001, ObjectFormat.SHA1)
 
 
-def test_tags_of_a_launch_are_tags_and_few() -> None:
+def test_tags_of_a_launch_are_tags() -> None:
     def tagged(*tags: Tip) -> tuple[Tip, ...]:
         return with_tags(tags).tags
 
     good = Tip("refs/tags/v1", COMMIT)
     assert tagged(good) == (good,)
-    assert len(tagged(*[good] * MOST_TAGS)) == MOST_TAGS
     for bad in (
         [Tip("refs/heads/main", COMMIT)],
         [Tip("refs/tags/a..b", COMMIT)],
         [Tip("refs/tags/v1", "HEAD")],
-        [good] * (MOST_TAGS + 1),
-        [Tip("refs/tags/" + "n" * 240, COMMIT)] * (MOST_TAGS_BYTES // 250 + 1),
     ):
         with pytest.raises(InvalidArgument):
             tagged(*bad)

@@ -13,13 +13,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from chassis.errors import FairleadError
+from chassis.limits import LimitBroken
+from fairlead_limits.table import WORKSPACE_NAME
 from workspace_provisioner.errors import HostFull, SnapshotIncomplete
 from workspace_provisioner.sources import Source, Tip, checked_source
 from workspace_provisioner.store_errors import StoreLocked
 from workspace_provisioner.tracing import MissCounter, TracedSnapshots, TracedWorkspaces
 from workspace_provisioner.workspace_errors import (
     BranchInUse,
-    NameInvalid,
     QuotaExceeded,
     WorkspaceExists,
 )
@@ -160,7 +161,7 @@ class Room:
 
 ERRORS = (
     WorkspaceExists("n"),
-    NameInvalid(),
+    LimitBroken(WORKSPACE_NAME),
     BranchInUse("b"),
     StoreLocked(seconds=5),
     QuotaExceeded(3),

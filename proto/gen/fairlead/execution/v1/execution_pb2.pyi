@@ -228,11 +228,11 @@ class Command(_message.Message):
 
     @_builtins.property
     def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Environment variables on top of the sandbox's own."""
+        """Environment variables on top of the sandbox's own, together at most 128 KiB; names of letters, digits and underscores."""
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """Ends the execution after this long: SIGTERM, then SIGKILL after `grace`. No limit when absent."""
+        """Ends the execution after this long, at most 24 h: SIGTERM, then SIGKILL after `grace`. No limit when absent."""
 
     @_builtins.property
     def terminal(self) -> Global___TerminalSize:

@@ -174,7 +174,7 @@ class LaunchRequest(_message.Message):
 
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long what is kept is held, 1 s to 24 h; 30 minutes when absent."""
+        """How long what is kept is held, 1 ms to 24 h; 30 minutes when absent."""
 
     @_builtins.property
     def limits(self) -> _sandbox_pb2.Limits:
@@ -442,7 +442,7 @@ class RenewLaunchRequest(_message.Message):
     """Id of the launch."""
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long what it holds is held, from now, 1 s to 24 h; 30 minutes when absent."""
+        """How long what it holds is held, from now, 1 ms to 24 h; 30 minutes when absent."""
 
     def __init__(
         self,

@@ -344,7 +344,7 @@ class CreateSandboxRequest(_message.Message):
 
     @_builtins.property
     def lease(self) -> _duration_pb2.Duration:
-        """How long it is held, from now, 1 s to 24 h; the profile's when absent."""
+        """How long it is held, from now, 1 ms to 24 h; the profile's when absent."""
 
     @_builtins.property
     def network(self) -> Global___NetworkPolicy:
