@@ -168,7 +168,11 @@ class ChildLink:
                 self._main_is_idle = False
                 self._for_main.put(lane)
                 return
-        start_new_thread(self._serve, (lane,))
+        try:
+            start_new_thread(self._serve, (lane,))
+        except RuntimeError:
+            # No memory is left for its stack: the caller sees the end of this child.
+            os._exit(1)
 
     def _serve(self, lane: Lane) -> None:
         """Serve a lane until the parent drops it, and say so.

@@ -30,6 +30,9 @@ LONGEST_TEXT = 64 * 1024
 MOST_CLASSES = 10_000
 """Class descriptions that one link takes: a child that sends more is out to fill the memory."""
 
+MOST_DESCRIBED = 32 << 20
+"""Characters in all of them together."""
+
 PLAIN_METACLASSES: frozenset[str] = frozenset({"builtins.type", "abc.ABCMeta"})
 
 
@@ -68,6 +71,13 @@ class ClassDescription:
             self.class_dunders,
             len(self.bases),
         )
+
+    @property
+    def size(self) -> int:
+        """Give about how many characters it holds, and as many again for each name."""
+        names = [*self.methods, *self.attributes, *self.fields]
+        notes = sum(len(name) + len(note) for name, note in self.annotations)
+        return len(self.doc or "") + 100 * len(names) + sum(map(len, names)) + notes
 
 
 def is_dunder(name: str) -> bool:

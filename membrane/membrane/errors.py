@@ -88,6 +88,22 @@ class AccessRefused(MembraneError, PermissionError):
         super().__init__(f"the child may not {operation} {name!r}: {remedy}")
 
 
+class GrowthRefused(MembraneError, MemoryError):
+    """Say that a child asked for more of the caller's memory than it may have: by `operation` on
+    an object of `kind`, beyond `limit` bytes.
+    """
+
+    def __init__(self, *, operation: str, kind: str, limit: int) -> None:
+        self.operation = operation
+        self.kind = kind
+        self.limit = limit
+        super().__init__(
+            f"{operation} of a {kind} of the caller would take more than the {limit >> 20} MiB of "
+            "its memory that a child may fill; return what is large as a result, in parts, or "
+            "declare the child trusted"
+        )
+
+
 class RemoteError(MembraneError):
     """Carry an exception of the other side: its type, message and traceback, as text.
 
@@ -102,3 +118,13 @@ class RemoteError(MembraneError):
 
     def __str__(self) -> str:
         return self.remote_message
+
+
+class MemoryExceeded(RemoteError, MemoryError):
+    """Say that the child had no more memory for what it was doing; it lives on."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.remote_message or 'the child has no more memory'}; give it more with "
+            "isolate(memory_bytes=...), or hand it less at one time"
+        )

@@ -84,6 +84,11 @@ class Exports:
         held = self._by_identity.get(id(value))
         return None if held is None else held.handle
 
+    def of_identity(self, identity: int) -> object | None:
+        """Give the object with this `id`, if the other side holds it."""
+        held = self._by_identity.get(identity)
+        return None if held is None else held.value
+
     def is_granted(self, value: object) -> bool:
         """Say whether the other side has this very object already."""
         held = self._by_identity.get(id(value))

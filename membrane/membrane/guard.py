@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from membrane import frames
 from membrane.descriptions import is_dunder
-from membrane.dunders import FORWARDED, READABLE
+from membrane.dunders import AWAITED, FORWARDED, READABLE
 from membrane.errors import AccessRefused, ProtocolError
 from membrane.forwarding import ForwardingType
+from membrane.growth import Growth, Meter
 from membrane.guard_rules import ADDS_TO, CONTAINERS, ITERATORS, METHODS, NEVER, OPERATORS
 from membrane.marshal import CALLABLES, ByHandle
 from membrane.operations import split_arguments
@@ -40,6 +41,7 @@ class Guard:
         self._get = bond.exports.get
         self._trusted = trusted
         self._expose = expose
+        self._growth = Growth(exports=bond.exports)
         self._served: dict[int, Callable[[object, str, object, Sequence[object]], Answer]] = {
             frames.CALL: self._call,
             frames.CALL_BATCH: self._call_batch,
@@ -74,6 +76,7 @@ class Guard:
         """Raise AccessRefused for what must not become the child's: all but what it has, and
         built-in containers.
         """
+        self._bond.check_held()
         kind = type(value)
         if kind in CONTAINERS or kind in ITERATORS or self._bond.exports.is_granted(value):
             return
@@ -94,7 +97,7 @@ class Guard:
             self._check_name("call", operand, name)
         except AccessRefused as error:
             return RefusedMethod(error=error)
-        return getattr(operand, name)
+        return self._bounded(operand, name, getattr(operand, name))
 
     def _call(self, operand: object, name: str, extra: object, values: Sequence[object]) -> Answer:
         args, kwargs = split_arguments(extra, values)
@@ -107,6 +110,8 @@ class Guard:
         self, operand: object, name: str, extra: object, values: Sequence[object]
     ) -> Answer:
         function = self._function(operand, name)
+        if not self._trusted:
+            function = Meter().metered(function)
         answer = self._run(operand, name, lambda: run_batch(self._bond, function, extra, values))
         return cast("Answer", answer)
 
@@ -121,6 +126,7 @@ class Guard:
     def _made(self, kind: type, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if issubclass(kind, type):
             self._refuse("construct", kind.__qualname__, "a metaclass makes classes of the caller")
+        self._bond.check_held()
         made = kind(*args, **kwargs)
         # An object of a class that the child was passed; of it the child may use what is exposed.
         return ByHandle(made) if type(made) is kind and not isinstance(made, NEVER) else made
@@ -136,10 +142,14 @@ class Guard:
             raise ProtocolError("names to read are a list")
         results: list[object] = []
         errors: list[tuple[int, Exception]] = []
+        meter = Meter()
         for word in extra:
             try:
                 self._check_name("read", operand, word)
-                results.append(getattr(operand, word))
+                found = getattr(operand, word)
+                if not self._trusted:
+                    meter.count(found)
+                results.append(found)
             except Exception as error:
                 errors.append((len(results), error))
                 results.append(None)
@@ -164,13 +174,19 @@ class Guard:
         operator = getattr(type(operand), name)
         if name in ("__exit__", "__aexit__"):
             values = self._leaving(extra, values)
-        return None, (self._run(operand, name, lambda: operator(operand, *values)),)
+        return None, (
+            self._run(
+                operand, name, lambda: operator(operand, *self._operands(operand, name, values))
+            ),
+        )
 
     def _await(self, operand: object, name: str, extra: object, values: Sequence[object]) -> Answer:
         if not name and extra is None:
             self._check_operator(operand, "__await__")
             return None, (self._bond.awaiting.run(_awaited(operand)),)
         if is_dunder(name):
+            if name not in AWAITED:
+                self._refuse("await", name, "it is no operator that is awaited")
             self._check_operator(operand, name)
             operator = getattr(type(operand), name)
             if name == "__aexit__":
@@ -193,7 +209,9 @@ class Guard:
         to it too.
         """
         marshal = self._bond.marshal
-        if type(operand) not in OPERATORS:
+        # A method of a container may have been passed without it: `items.sort`.
+        owner = operand.__self__ if type(operand) is types.BuiltinMethodType else operand
+        if type(owner) not in OPERATORS:
             marshal.replying = False
             return call()
         marshal.confined += 1
@@ -208,12 +226,20 @@ class Guard:
     def _function(self, operand: object, name: str) -> Callable[..., object]:
         if name:
             self._check_name("call", operand, name)
-            return cast("Callable[..., object]", getattr(operand, name))
+            return self._bounded(operand, name, getattr(operand, name))
         if type(operand) in CALLABLES or isinstance(operand, (type, ForwardingType)):
-            return cast("Callable[..., object]", operand)
+            return self._bounded(operand, name, cast("Callable[..., object]", operand))
         if not callable(operand):
             raise TypeError(f"{type(operand).__qualname__!r} object is not callable")
-        return operand
+        return self._bounded(operand, name, operand)
+
+    def _bounded(
+        self, operand: object, name: str, function: Callable[..., object]
+    ) -> Callable[..., object]:
+        return function if self._trusted else self._growth.bounded(operand, name, function)
+
+    def _operands(self, operand: object, name: str, values: Sequence[object]) -> Sequence[object]:
+        return values if self._trusted else self._growth.operands(operand, name, values)
 
     def _check_name(self, verb: str, operand: object, name: object) -> None:
         if type(name) is not str or not name.isidentifier():

@@ -16,10 +16,6 @@ def _dunders(*words: str) -> frozenset[str]:
     return frozenset(f"__{word}__" for word in words)
 
 
-def _public(kind: type, *without: str) -> frozenset[str]:
-    return frozenset(name for name in dir(kind) if not name.startswith("_")) - {*without}
-
-
 CONTAINERS: dict[type, frozenset[str]] = {
     list: _dunders(*_READING, *_ORDERED, "setitem", "delitem", "add", "iadd"),
     dict: _dunders(*_READING, "setitem", "delitem", "or", "ror", "ior"),
@@ -33,15 +29,27 @@ No text of them, which is text of what is in them; no repetition, which is memor
 word.
 """
 
+_LISTS = "append clear copy count extend index insert pop remove reverse sort"
+_DICTS = "clear copy get items keys pop popitem setdefault update values"
+_SETS_OWN = (
+    "add clear copy difference difference_update discard intersection intersection_update "
+    "isdisjoint issubset issuperset pop remove symmetric_difference "
+    "symmetric_difference_update union update"
+)
+_BYTES = (
+    "append clear copy count decode endswith extend find hex index insert pop remove reverse "
+    "rfind rindex startswith"
+)
+
 METHODS: dict[type, frozenset[str]] = {
-    list: _public(list),
-    dict: _public(dict, "fromkeys"),
-    set: _public(set),
-    bytearray: _public(
-        bytearray, "center", "ljust", "rjust", "zfill", "expandtabs", "fromhex", "maketrans"
-    ),
+    list: frozenset(_LISTS.split()),
+    dict: frozenset(_DICTS.split()),
+    set: frozenset(_SETS_OWN.split()),
+    bytearray: frozenset(_BYTES.split()),
 }
-"""Methods of the same; without those that make memory at the child's word."""
+"""Methods of the same: what reads and changes them. What computes something new of one (`replace`,
+`join`, `split`, `center`), a child does with a copy, in its own memory.
+"""
 
 _ITERATORS: tuple[object, ...] = (
     iter([]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -58,12 +59,27 @@ def prepare(link: Link) -> None:
     rehearse(cast("Fittings", fit(link, ["value", [], True])))
 
 
+def limit_memory(size: int) -> None:
+    """Let this process have so many bytes of memory of its own (setrlimit(2), RLIMIT_DATA).
+
+    RLIMIT_DATA counts what is private and writable: heaps, stacks and anonymous maps. RLIMIT_AS
+    would count address space that is only reserved as well, gigabytes of it for allocators and
+    numeric libraries, and a control group needs rights that a library's process seldom has.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most != resource.RLIM_INFINITY:
+        size = min(size, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
 def fit(link: Link, settings: object, *, has_numpy: bool = True) -> GuestBond:
     """Make the bond of a child's link; `settings` are those of `host.guest_settings`. Without
     `has_numpy` on both sides arrays go by handle.
     """
     match settings:
-        case [str() as policy, list() as rules, bool() as numeric, *_]:
+        case [str() as policy, list() as rules, bool() as numeric, *rest]:
+            if rest and type(rest[0]) is int:
+                limit_memory(rest[0])
             found = []
             for rule in cast("Sequence[list[str]]", rules):
                 name, word = rule

@@ -4,6 +4,7 @@ own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol, cast
 
@@ -12,12 +13,25 @@ from membrane.builtin_types import NAMES_OF_BUILTINS
 from membrane.calls import CallOptions
 from membrane.descriptions import ClassDescription, full_name
 from membrane.dunders import READABLE
-from membrane.errors import ChildLost, DeadlineExceeded, ProtocolError, UnsupportedUse
+from membrane.errors import (
+    ChildLost,
+    DeadlineExceeded,
+    MemoryExceeded,
+    ProtocolError,
+    UnsupportedUse,
+)
 from membrane.forwarding import Forwarding, ForwardingType
 from membrane.frames import CALL
 from membrane.guard import Guard
 from membrane.policies import Policies
 from membrane.proxies import ProxyClasses, RemoteType, load_request
+from membrane.remote_errors import forget_locals
+
+MOST_HELD = 1 << 20
+"""Objects of the caller that an untrusted child may hold at one time."""
+
+_ERRORS_WITH_LOCALS = 8
+"""Errors of callbacks whose frames keep their variables, for debuggers: the last ones."""
 
 
 class CallingLink(Link, Protocol):
@@ -70,10 +84,13 @@ class HostBond(LinkBond):
 
     def __init__(self, *, link: CallingLink, classes: ProxyClasses, numeric: bool) -> None:
         super().__init__(link=link, policies=classes.policies, numeric=numeric)
+        self.error_classes["builtins.MemoryError"] = MemoryExceeded
         self.classes = classes
         self.trusted = classes.trusted
         self.tells_frames = classes.trusted
         self._check = classes.watch.check
+        # A child holds an error until it says otherwise, and with it what its frames refer to.
+        self._raised: deque[BaseException] = deque(maxlen=_ERRORS_WITH_LOCALS)
         self._guard = Guard(bond=self, trusted=classes.trusted, expose=classes.expose)
 
     def serve(
@@ -160,6 +177,22 @@ class HostBond(LinkBond):
         """Say whether a dunder attribute may be read from the child's objects."""
         return self.trusted or name in READABLE
 
+    def check_held(self) -> None:
+        """Raise ProtocolError, which ends the session, where an untrusted child holds on to too
+        many objects of the caller.
+        """
+        if not self.trusted and len(self.exports) > MOST_HELD:
+            raise ProtocolError(f"the child holds more than {MOST_HELD} objects of its caller")
+
+    def pack_error(self, error: BaseException) -> tuple[list[object], list[object]]:
+        """Describe an error that leaves this side."""
+        self.check_held()
+        if not self.trusted:
+            if len(self._raised) == self._raised.maxlen:
+                forget_locals(self._raised[0])
+            self._raised.append(error)
+        return super().pack_error(error)
+
     def may_send(self, value: object) -> None:
         """Refuse to give the child by handle what it was not passed."""
         if not self.trusted and self.marshal.replying:
@@ -182,8 +215,10 @@ class HostBond(LinkBond):
         return handle
 
 
-def guest_settings(policies: Policies, *, numeric: bool, expose: frozenset[str]) -> list[object]:
-    """Give what the child is told of a session: the policies of what it returns.
+def guest_settings(
+    policies: Policies, *, numeric: bool, expose: frozenset[str], memory_bytes: int | None
+) -> list[object]:
+    """Give what the child is told of a session: the policies of what it returns, and its memory.
 
     Rules of types that only the caller has do not concern the child; they are named so that
     sessions can be compared.
@@ -198,4 +233,4 @@ def guest_settings(policies: Policies, *, numeric: bool, expose: frozenset[str])
         for kind, policy in policies.rules
         if kind not in NAMES_OF_BUILTINS
     ]
-    return [policies.default, rules, numeric, own, sorted(expose)]
+    return [policies.default, rules, numeric, memory_bytes, own, sorted(expose)]

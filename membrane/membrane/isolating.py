@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from membrane.remote_child import Place
     from membrane.session import Fit, Session
 
+MEMORY_BYTES = 2 << 30
+"""Private memory of each process of a local child that is given no other limit."""
+
+_LEAST_MEMORY = 32 << 20
 GUEST = "membrane.guest:fit"
 # Re-entrant: what is collected under it may isolate a class.
 _lock = threading.RLock()
@@ -52,6 +56,7 @@ def isolate(
     preload: Sequence[str] = (),
     deadline: float | None = None,
     paths: Sequence[str] | None = None,
+    memory_bytes: int | None = MEMORY_BYTES,
 ) -> type[Any]:
     """Give a proxy class of a class that lives in a child process and whose module is never
     imported here.
@@ -62,7 +67,8 @@ def isolate(
     "process", by default the strongest that can be had. `expose` names what the child may use of
     the objects it is passed; `trusted` lifts that. `preload` names modules that are imported before
     the child is forked; `deadline` is in seconds and for every call. `paths` are directories where
-    the child finds modules, besides Python's own.
+    the child finds modules, besides Python's own. `memory_bytes` is what each process of the child
+    may have as private memory, 2 GiB by default, None for no limit.
 
     Raises TypeError and ValueError for bad arguments, ModuleLeak when the module is imported here
     already, SessionConflict for a share key that is in use with other settings, and what importing
@@ -80,6 +86,7 @@ def isolate(
         preload=preload,
         deadline=deadline,
         paths=paths,
+        memory_bytes=memory_bytes,
     )
     return load_class(target, wanted)
 
@@ -98,6 +105,7 @@ class Wanted:
     preload: Sequence[str]
     deadline: float | None
     paths: Sequence[str] | None
+    memory_bytes: int | None
     isolation: str | None = None
     tenant: str = ""
     trusted: bool = False
@@ -132,6 +140,7 @@ def prewarm(
     preload: Sequence[str] = (),
     deadline: float | None = None,
     paths: Sequence[str] | None = None,
+    memory_bytes: int | None = MEMORY_BYTES,
 ) -> bool:
     """Start the child of a share key ahead of its use; False where the session is there already.
 
@@ -149,6 +158,7 @@ def prewarm(
         preload=preload,
         deadline=deadline,
         paths=paths,
+        memory_bytes=memory_bytes,
     )
     return start_ahead(wanted)
 
@@ -241,6 +251,17 @@ def checked_key(share_key: object) -> str:
     return share_key
 
 
+def checked_memory(value: object) -> int | None:
+    """Give a limit of memory back; raise TypeError or ValueError for what is none."""
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise TypeError(f"memory_bytes is a number of bytes or None, not {value!r}")
+    if not _LEAST_MEMORY <= value < 1 << 63:
+        raise ValueError(f"memory_bytes is at least {_LEAST_MEMORY}, below which no child starts")
+    return value
+
+
 def _open(
     wanted: Wanted, *, numeric: bool, protect: str | None, prewarmed: bool = False
 ) -> tuple[ProxyClasses, bool]:
@@ -260,6 +281,7 @@ def _open(
         keepalive = checked_seconds(keepalive, name="keepalive", zero=True)
     if deadline is not None:
         deadline = checked_seconds(deadline, name="deadline")
+    memory_bytes = checked_memory(wanted.memory_bytes)
     made = ProxyClasses(policies=policies, trusted=wanted.trusted, expose=exposed)
 
     def fit(link: ParentLink, session: Session) -> HostBond:
@@ -279,7 +301,9 @@ def _open(
             # A codec takes the regions that it made itself, and not any.
             fit=cast("Fit", fit),
             guest=GUEST,
-            settings=guest_settings(policies, numeric=numeric, expose=exposed),
+            settings=guest_settings(
+                policies, numeric=numeric, expose=exposed, memory_bytes=memory_bytes
+            ),
             share_key=share_key,
             keepalive=keepalive,
             isolation=wanted.isolation,

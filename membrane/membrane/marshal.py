@@ -65,6 +65,7 @@ class Marshal:
         self._imports = imports
         self._classes: dict[int, type] = {}
         self._class_handles: dict[type, int] = {}
+        self._described = 0
         self._known_there: set[int] = set()
         self._lock = threading.RLock()
         self.threads = Threads()
@@ -282,6 +283,9 @@ class Marshal:
             return
         if len(self._classes) >= descriptions.MOST_CLASSES:
             raise ProtocolError("the other side described too many classes")
+        self._described += description.size
+        if self._described > descriptions.MOST_DESCRIBED:
+            raise ProtocolError("the other side described classes with too many names and texts")
         bases = []
         for base in description.bases:
             if isinstance(base, int):

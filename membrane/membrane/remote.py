@@ -25,11 +25,13 @@ def isolate_at(
     preload: Sequence[str] = (),
     deadline: float | None = None,
     paths: Sequence[str] = (),
+    memory_bytes: int | None = None,
 ) -> type[Any]:
     """Give a proxy class of a class that lives in a place; see `isolate`.
 
     `python` is the program there, `paths` are directories there, relative to where programs of the
     place start; that directory itself is searched first. A `share_key` is one of this place.
+    `memory_bytes` is None by default: the limits of the place hold.
     """
     wanted = Wanted(
         share_key=share_key,
@@ -40,6 +42,7 @@ def isolate_at(
         preload=preload,
         deadline=deadline,
         paths=paths,
+        memory_bytes=memory_bytes,
         place=place,
         python=_checked_python(python),
     )
@@ -58,6 +61,7 @@ def prewarm_at(
     preload: Sequence[str] = (),
     deadline: float | None = None,
     paths: Sequence[str] = (),
+    memory_bytes: int | None = None,
 ) -> bool:
     """Start the child of a share key of a place ahead of its use; see `prewarm`."""
     wanted = Wanted(
@@ -69,6 +73,7 @@ def prewarm_at(
         preload=preload,
         deadline=deadline,
         paths=paths,
+        memory_bytes=memory_bytes,
         place=place,
         python=_checked_python(python),
     )

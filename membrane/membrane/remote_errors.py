@@ -145,6 +145,21 @@ def missing(refusal: RemoteError) -> RemoteError:
     return made
 
 
+def forget_locals(error: BaseException) -> None:
+    """Let go of what the frames of an error, and of those that it came from, refer to."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        traceback.clear_frames(each.__traceback__)
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
 class _Unwanted:
     """Stands for an error that nobody keeps: its handle is released with the next frame."""
 

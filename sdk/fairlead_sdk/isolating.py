@@ -38,7 +38,8 @@ class AsyncIsolating:
 
         `target` is "package.module:Class"; the workspace is searched first, then `paths` in it.
         `python` names the sandbox's Python, "python3" by default; `share_key`, `policy`,
-        `type_rules`, `keepalive`, `expose`, `preload` and `deadline` are as in `membrane.isolate`.
+        `type_rules`, `keepalive`, `expose`, `preload`, `deadline` and `memory_bytes` are as in
+        `membrane.isolate`; without `memory_bytes` the sandbox's limits hold.
         Its proxies may be used from any thread, and block that while they wait. Raises what
         `membrane.isolate` does; `membrane.ChildLost` also where the sandbox is gone.
         """

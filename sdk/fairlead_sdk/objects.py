@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         preload: Sequence[str]
         deadline: float | None
         paths: Sequence[str]
+        memory_bytes: int | None
 
     class IsolateOptions(PrewarmOptions, total=False):
         """The keywords of `isolate`; see `membrane.remote.isolate_at`."""
