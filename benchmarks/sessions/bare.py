@@ -10,7 +10,7 @@ import sys
 from fastapi import FastAPI
 
 from benchmarks.sessions.program import own_input
-from signalling.http_server import serve_http
+from chassis.http_server import serve_http
 
 
 async def main() -> None:

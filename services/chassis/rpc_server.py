@@ -16,25 +16,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from opentelemetry.trace import TracerProvider
 
-from chassis.errors import FailedPrecondition, Unauthenticated
+from chassis.errors import Unauthenticated
+from chassis.listeners import AddressNotBindable
 from chassis.rpc_channel import MAX_MESSAGE_BYTES, SECRET_METADATA
 from chassis.rpc_errors import ErrorMapping, to_status
 from chassis.rpc_tracing import ServerTracing
 from chassis.rpc_wrapping import Request, Response
 
+_HANDSHAKE_MS = 10_000
 _HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
-
-
-class AddressNotBindable(FailedPrecondition):
-    """The address to serve on is taken or not allowed."""
-
-    def __init__(self, bind: str, cause: str) -> None:
-        super().__init__(
-            f"Cannot serve on {bind}: {cause}.",
-            reason="address_not_bindable",
-            remedy="Stop what uses the address, or set another one.",
-            fields={"address": bind},
-        )
 
 
 class SecretMismatch(Unauthenticated):
@@ -141,6 +131,8 @@ async def serve_grpc(
         options=[
             ("grpc.so_reuseport", 0),
             ("grpc.max_receive_message_length", max_message_bytes),
+            # For the preface and settings of HTTP/2; grpcio's default is 120 s.
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.keepalive_time_ms", 20_000),
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),

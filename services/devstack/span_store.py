@@ -10,12 +10,10 @@ import json
 import socket
 import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import uvicorn
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -24,6 +22,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from chassis.http_server import http_server
+from chassis.listeners import ConnectionLimits
 
 Scope = MutableMapping[str, object]
 Message = MutableMapping[str, object]
@@ -260,28 +261,11 @@ async def _answer(send: Send, status: int, body: bytes, kind: bytes = b"applicat
     await send({"type": "http.response.body", "body": body})
 
 
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the supervisor."""
-        yield
-
-
 class SpanStoreServer:
     """Serves a store on a socket that listens already, inside the supervisor's event loop."""
 
     def __init__(self, *, api: SpanStoreApi) -> None:
-        self._server = _Server(
-            uvicorn.Config(
-                api,
-                loop="none",
-                lifespan="off",
-                ws="none",
-                access_log=False,
-                log_config=None,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        self._server = http_server(api, limits=ConnectionLimits(), grace_seconds=1)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `stop`."""

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
-import uvicorn
-
+from chassis.http_server import serve_http
+from chassis.listeners import ConnectionLimits
 from fairlead_tunnel.carriers import TunnelDesk
 from fairlead_tunnel.message_stream import MOST_MESSAGE_BYTES
 from fairlead_tunnel.poll_desk import PollDesk
 from fairlead_tunnel.poll_wire import POLL_PATH
 from fairlead_tunnel.stream_wire import STREAM_PATH
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH
-from relay_gateway.listener import listen
 from relay_gateway.socket_protocol import SocketProtocol
 from relay_gateway.tunnel_polls import serve_poll
 from relay_gateway.tunnel_socket import Receive, Scope, Send, SocketDesk
 from relay_gateway.tunnel_stream import StreamDesk
 
-STOP_SECONDS = 2.0
+_GRACE_SECONDS = 1
 
 
 class GatewayApp:
@@ -83,45 +81,23 @@ class GatewayApp:
         )
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves the process's signals to who runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @asynccontextmanager
-async def serve_http(app: GatewayApp, *, bind: str) -> AsyncIterator[int]:
+async def serve_gateway(
+    app: GatewayApp, *, bind: str, limits: ConnectionLimits | None = None
+) -> AsyncIterator[int]:
     """Serve `app` on `bind` (`host:port`, port 0 for any) in the block; gives the bound port.
 
     Raises AddressNotBindable.
     """
-    listener = listen(bind)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            ws=SocketProtocol,
-            ws_max_size=MOST_MESSAGE_BYTES,
-            ws_per_message_deflate=False,  # what is sealed does not get smaller
-            # A client that is silent for as long is gone.
-            ws_ping_interval=20.0,
-            ws_ping_timeout=20.0,
-            timeout_keep_alive=75,  # a client that polls now and then keeps its connections
-            timeout_graceful_shutdown=1,
-        )
-    )
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(server.serve(sockets=[listener]))
+    async with serve_http(
+        app,
+        bind=bind,
+        limits=limits,
+        grace_seconds=_GRACE_SECONDS,
+        websockets=SocketProtocol,
+        most_message_bytes=MOST_MESSAGE_BYTES,
+    ) as server:
         try:
-            yield listener.getsockname()[1]
+            yield server.port
         finally:
             app.close()
-            server.should_exit = True
-            await asyncio.wait((serving,), timeout=STOP_SECONDS)
-            serving.cancel()
-            listener.close()

@@ -11,14 +11,15 @@ from pydantic_settings import NoDecode
 
 from chassis.allow_list import parse_allow_list
 from chassis.errors import FairleadError
+from chassis.listeners import ListenerSettings
 from chassis.mesh_ports import MeshPort, on_loopback
-from chassis.settings import RoomSettings, SecretFileUnusable, read_secret, room_config
+from chassis.settings import SecretFileUnusable, read_secret, room_config
 from fairlead_tunnel.pumps import PumpChoice
 
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
 
 
-class Settings(RoomSettings):
+class Settings(ListenerSettings):
     """Read from FAIRLEAD_RELAY_…, and the names that all rooms share."""
 
     model_config = room_config("FAIRLEAD_RELAY_")

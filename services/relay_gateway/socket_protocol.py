@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 from wsproto.connection import ConnectionState
 from wsproto.events import BytesMessage, Request, TextMessage
 
+from chassis.http_server import WebSocketProtocol
 from fairlead_tunnel.frame_cutter import FrameCutter
 from fairlead_tunnel.given_carriers import GivenSocket, take_socket
 
@@ -31,7 +31,7 @@ def give_of(scope: MutableMapping[str, object]) -> Give | None:
     return cast(Give, extensions[_EXTENSION][_EXTENSION])
 
 
-class SocketProtocol(WSProtocol):
+class SocketProtocol(WebSocketProtocol):
     """One connection. What comes behind its first message waits until the next one is asked for, so
     that whoever has the connection then gets all of it.
     """

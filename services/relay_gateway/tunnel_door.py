@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
+from chassis.listeners import Connection, ConnectionLimits, WaitingConnections, listen_on
 from fairlead_tunnel.carriers import GatewayCarrier, TunnelDesk
 from fairlead_tunnel.record_stream import RecordStream
-from relay_gateway.listener import listen
 
 
 class TunnelDoor:
     """Takes connections; those that have not shown a ticket are few, and not for long."""
 
     def __init__(
-        self, *, desk: TunnelDesk, most_waiting: int = 256, patience_seconds: float = 5.0
+        self,
+        *,
+        desk: TunnelDesk,
+        limits: ConnectionLimits | None = None,
+        patience_seconds: float = 5.0,
     ) -> None:
         self._desk = desk
-        self._most_waiting = most_waiting
+        self._waiting = WaitingConnections(limits=limits or ConnectionLimits())
         self._patience_seconds = patience_seconds
-        self._waiting: set[GatewayCarrier] = set()
 
     @asynccontextmanager
     async def serve(self, bind: str) -> AsyncIterator[int]:
@@ -28,31 +32,61 @@ class TunnelDoor:
 
         Raises AddressNotBindable.
         """
-        listener = listen(bind)
+        listener = listen_on(bind)
         port: int = listener.getsockname()[1]
         server = await asyncio.get_running_loop().create_server(self._meet, sock=listener)
         try:
             yield port
         finally:
             server.close()
-            for carrier in self._waiting:
-                self._drop(carrier)
+            self._waiting.end_all()
 
     def _meet(self) -> RecordStream:
-        if len(self._waiting) >= self._most_waiting:
-            self._waiting = {each for each in self._waiting if each.is_greeting}
-        carrier = GatewayCarrier(self._desk)
-        if len(self._waiting) >= self._most_waiting:
-            carrier.stream.abort()
-            return carrier.stream
-        self._waiting.add(carrier)
-        asyncio.get_running_loop().call_later(self._patience_seconds, self._give_up, carrier)
-        return carrier.stream
+        return _Carrier(self._desk, waiting=self._waiting, seconds=self._patience_seconds).stream
 
-    def _give_up(self, carrier: GatewayCarrier) -> None:
-        self._waiting.discard(carrier)
-        self._drop(carrier)
 
-    def _drop(self, carrier: GatewayCarrier) -> None:
-        if carrier.is_greeting:
-            carrier.stream.abort()
+class _Carrier(GatewayCarrier):
+    """A connection that has a bounded time to show a ticket."""
+
+    def __init__(self, desk: TunnelDesk, *, waiting: WaitingConnections, seconds: float) -> None:
+        super().__init__(desk)
+        self.stream = _Stream(self)
+        self._waiting = waiting
+        self._seconds = seconds
+        self._connection: Connection | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connected(self, connection: asyncio.Transport) -> None:
+        """Wait for the hello."""
+        self._connection = connection
+        self._waiting.add(connection)
+        self._deadline = asyncio.get_running_loop().call_later(self._seconds, connection.abort)
+
+    def opened(self) -> None:
+        """Use the carrier."""
+        self._settle()
+        super().opened()
+
+    def lost(self, error: Exception | None) -> None:
+        """Let what was under way go over another carrier."""
+        self._settle()
+        super().lost(error)
+
+    def _settle(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._connection is not None:
+            self._waiting.discard(self._connection)
+
+
+class _Stream(RecordStream):
+    """A record stream whose user is told of the connection."""
+
+    def __init__(self, carrier: _Carrier) -> None:
+        super().__init__(carrier)
+        self._carrier = carrier
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; asyncio calls this."""
+        super().connection_made(transport)
+        self._carrier.connected(cast(asyncio.Transport, transport))

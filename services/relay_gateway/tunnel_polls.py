@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from chassis.http_server import note_known
 from fairlead_tunnel.poll_desk import HeldPoll, PollDesk, PollLine
 from fairlead_tunnel.poll_wire import HEAD_BYTES, MOST_BODY_BYTES
 from relay_gateway.tunnel_socket import Receive, Scope, Send
@@ -33,6 +34,7 @@ async def serve_poll(scope: Scope, receive: Receive, send: Send, *, desk: PollDe
         return
     met = desk.meet(body)
     if isinstance(met, tuple):
+        note_known(scope)
         answer = await _held(receive, *met)
         if answer is None:
             return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Final, TypeAlias
 
+from chassis.http_server import note_known
 from fairlead_tunnel.carriers import GatewayAttach, TunnelDesk
 from fairlead_tunnel.given_carriers import GivenSocket
 from fairlead_tunnel.message_stream import MessageStream
@@ -17,7 +19,6 @@ Message: TypeAlias = MutableMapping[str, object]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-MOST_WAITING: Final = 256
 _HELLO_SECONDS: Final = 10.0
 _GOING_AWAY: Final = 1001
 
@@ -42,14 +43,23 @@ class _SocketCarrier(GatewayAttach):
 
     stream: MessageStream
 
-    def __init__(self, desk: TunnelDesk, *, give: Give | None, given: set[_SocketCarrier]) -> None:
+    def __init__(
+        self,
+        desk: TunnelDesk,
+        *,
+        give: Give | None,
+        given: set[_SocketCarrier],
+        known: Callable[[], None],
+    ) -> None:
         super().__init__(desk)
         self._given = given
+        self._known = known
         self.pipe = _SocketQueue(has_room=lambda: self.stream.has_room(), give=give)
         self.stream = MessageStream(self, self.pipe)
 
     def opened(self) -> None:
         """Use the carrier."""
+        self._known()
         super().opened()
         if self.stream.is_given:
             self._given.add(self)
@@ -61,11 +71,12 @@ class _SocketCarrier(GatewayAttach):
 
 
 class SocketDesk:
-    """The WebSockets of one gateway; those that have said no hello are few, and not for long."""
+    """The WebSockets of one gateway; without a hello they stay for seconds, and their listener
+    bounds how many there are.
+    """
 
     def __init__(self, *, desk: TunnelDesk) -> None:
         self._desk = desk
-        self._waiting = 0
         self._given: set[_SocketCarrier] = set()
 
     def close(self) -> None:
@@ -74,19 +85,18 @@ class SocketDesk:
             carrier.stream.close()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one; that of a web page, which has an Origin, is refused with 403, and one that
-        comes when 256 are about to say hello with 503.
-        """
+        """Serve one; that of a web page, which has an Origin, is refused with 403."""
         await receive()  # websocket.connect
         headers = scope["headers"]
         if isinstance(headers, list) and any(name == b"origin" for name, _ in headers):
             await send({"type": "websocket.close", "code": _GOING_AWAY})
             return
-        if self._waiting >= MOST_WAITING:
-            await send({"type": "websocket.http.response.start", "status": 503, "headers": []})
-            await send({"type": "websocket.http.response.body", "body": b""})
-            return
-        carrier = _SocketCarrier(self._desk, give=give_of(scope), given=self._given)
+        carrier = _SocketCarrier(
+            self._desk,
+            give=give_of(scope),
+            given=self._given,
+            known=partial(note_known, scope),
+        )
         writing = asyncio.ensure_future(_write(carrier.pipe, send))
         try:
             message = await self._first(receive, send)
@@ -100,13 +110,9 @@ class SocketDesk:
             await asyncio.wait((writing,))
 
     async def _first(self, receive: Receive, send: Send) -> Message:
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(_HELLO_SECONDS):
-                await send({"type": "websocket.accept"})
-                return await receive()
-        finally:
-            self._waiting -= 1
+        async with asyncio.timeout(_HELLO_SECONDS):
+            await send({"type": "websocket.accept"})
+            return await receive()
 
 
 async def _write(pipe: MessageQueue, send: Send) -> None:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Final
 
+from chassis.http_server import note_known
 from fairlead_tunnel.carriers import GatewayAttach, TunnelDesk
 from fairlead_tunnel.message_stream import MessageStream
 from fairlead_tunnel.stream_wire import (
@@ -24,7 +25,6 @@ from relay_gateway.tunnel_socket import Receive, Scope, Send
 
 _MEET_SECONDS: Final = 10.0
 """So long one request waits for the other one, and both for a hello."""
-_MOST_WAITING: Final = 256
 
 
 class _StreamCarrier(GatewayAttach):
@@ -36,12 +36,18 @@ class _StreamCarrier(GatewayAttach):
         super().__init__(desk)
         self.queue = MessageQueue(has_room=lambda: self.stream.has_room())
         self.stream = MessageStream(self, self.queue)
-        self.asked: set[str] = set()
+        self.asked: dict[str, Scope] = {}
         self.is_down_open = False
         self.is_up_open = False
         self.has_begun = False
         self.heard_at = 0.0
         self.over = asyncio.Event()
+
+    def opened(self) -> None:
+        """Use the carrier."""
+        for scope in self.asked.values():
+            note_known(scope)
+        super().opened()
 
     def begin(self) -> None:
         """Say that both requests are here: only then does the client say who it is."""
@@ -62,7 +68,7 @@ class _StreamCarrier(GatewayAttach):
 
 
 class StreamDesk:
-    """The carriers by two requests of one gateway; whose other half is awaited are few."""
+    """The carriers by two requests of one gateway; their listener bounds how many say no hello."""
 
     def __init__(self, *, desk: TunnelDesk) -> None:
         self._desk = desk
@@ -85,14 +91,11 @@ class StreamDesk:
             if len(name) != 2 * NAME_BYTES:
                 await reply(send, 404, b"")
                 return
-            if sum(not each.has_begun for each in self._carriers.values()) >= _MOST_WAITING:
-                await reply(send, 503, b"")
-                return
             carrier = self._carriers[name] = _StreamCarrier(self._desk)
         if method in carrier.asked:
             await reply(send, 409, b"")
             return
-        carrier.asked.add(method)
+        carrier.asked[method] = scope
         try:
             if method == "GET":
                 await _serve_down(receive, send, carrier)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import resource
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
@@ -14,6 +13,7 @@ from opentelemetry.trace import TracerProvider
 from chassis.allow_list import parse_allow_list
 from chassis.clock import SystemClock
 from chassis.ids import random_id
+from chassis.listeners import allow_many_files
 from chassis.own_addresses import is_own
 from chassis.resolver import SystemResolver
 from chassis.rpc_channel import open_channel
@@ -22,7 +22,7 @@ from fairlead_tunnel.cores import NoCore, preferred_core
 from fairlead_tunnel.peer_connection import PeerCore
 from fairlead_tunnel.pumps import make_pump
 from relay_gateway.dialler import Dialler
-from relay_gateway.http_api import GatewayApp, serve_http
+from relay_gateway.http_api import GatewayApp, serve_gateway
 from relay_gateway.line import Line
 from relay_gateway.link import Link
 from relay_gateway.loop_tunnel import LoopTunnel
@@ -40,7 +40,6 @@ from relay_gateway.worker_door import WorkerDoor
 
 MOST_WELCOME_BYTES = 32 * 1024 * 1024
 """A welcome may carry the offer of every session, of up to 64 KiB each."""
-WANTED_FILES = 65536
 _DRAIN_LOOK_SECONDS = 0.1
 # Whoever waits longer than a dial may last is told so; its name server holds the thread on.
 _RESOLVER_THREADS = 32
@@ -100,6 +99,7 @@ async def build(
     provider = tracer_provider or start_telemetry("relay-gateway")
     core = core or _installed_core()
     allow_many_files()
+    limits = settings.connection_limits()
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(
             open_channel(
@@ -110,7 +110,7 @@ async def build(
             )
         )
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        workers = WorkerDoor()
+        workers = WorkerDoor(limits=limits)
         workers_address = await stack.enter_async_context(workers.serve(settings.workers_bind))
         resolve = stack.enter_context(closing(SystemResolver(threads=_RESOLVER_THREADS)))
         rules = TargetRules(allowed=parse_allow_list(settings.targets), is_own=is_own)
@@ -157,7 +157,7 @@ async def build(
             clock=clock,
         )
         tcp_port = await stack.enter_async_context(
-            TunnelDoor(desk=tunnels.desk).serve(settings.tcp_bind)
+            TunnelDoor(desk=tunnels.desk, limits=limits).serve(settings.tcp_bind)
         )
 
         def why_not_ready() -> str:
@@ -166,7 +166,9 @@ async def build(
             return "" if line.is_up else "signalling_unavailable"
 
         app = GatewayApp(why_not_ready=why_not_ready, desk=tunnels.desk)
-        http_port = await stack.enter_async_context(serve_http(app, bind=settings.http_bind))
+        http_port = await stack.enter_async_context(
+            serve_gateway(app, bind=settings.http_bind, limits=limits)
+        )
         urls = (
             _url("tcp", settings.tcp_bind, tcp_port),
             _url("http", settings.http_bind, http_port),
@@ -205,11 +207,3 @@ def _installed_core() -> PeerCore:
         return preferred_core()
     except NoCore as error:
         raise CoreMissing from error
-
-
-def allow_many_files() -> None:
-    """Raise the soft limit of open files: a session has a socket per address, a channel one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from chassis.listeners import ConnectionLimits, WaitingConnections
 from relay_gateway.ports import Stream
 from relay_gateway.session import OpeningsExceeded
 
@@ -57,14 +58,14 @@ class WorkerDoor:
         self,
         *,
         most_expected: int = 4096,
-        most_waiting: int = 256,
+        limits: ConnectionLimits | None = None,
         patience_seconds: float = 5.0,
     ) -> None:
         self._most_expected = most_expected
-        self._most_waiting = most_waiting
         self._patience_seconds = patience_seconds
         self._expected: dict[bytes, ExpectedStream] = {}
-        self._waiting: set[asyncio.Task[object]] = set()
+        self._waiting = WaitingConnections(limits=limits or ConnectionLimits())
+        self._greetings: set[asyncio.Task[object]] = set()
 
     @contextmanager
     def expect(self) -> Iterator[ExpectedStream]:
@@ -95,20 +96,20 @@ class WorkerDoor:
             yield address
         finally:
             server.close()
-            for task in self._waiting:
+            for task in self._greetings:
                 task.cancel()
-            if self._waiting:
-                await asyncio.wait(self._waiting)
+            if self._greetings:
+                await asyncio.wait(self._greetings)
 
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Hand a connection with a good ticket over, and drop any other."""
         task = asyncio.current_task()
-        if task is None or len(self._waiting) >= self._most_waiting:
-            writer.transport.abort()
-            return
-        self._waiting.add(task)
+        if task is None:
+            raise RuntimeError("a connection is met in a task of its own")
+        self._greetings.add(task)
+        self._waiting.add(writer.transport)
         try:
             async with asyncio.timeout(self._patience_seconds):
                 ticket = await reader.readexactly(TICKET_BYTES)
@@ -117,7 +118,8 @@ class WorkerDoor:
             # Also the end of the door: this task is its own top.
             expected = None
         finally:
-            self._waiting.discard(task)
+            self._waiting.discard(writer.transport)
+            self._greetings.discard(task)
         if expected is None:
             writer.transport.abort()
         else:

@@ -11,8 +11,9 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
 from chassis.errors import FailedPrecondition
+from chassis.listeners import ListenerSettings
 from chassis.mesh_ports import MeshPort, on_loopback
-from chassis.settings import RoomSettings, read_secret, room_config
+from chassis.settings import read_secret, room_config
 from signalling.ice_servers import IceServers, stun_url_list, turn_url_list
 
 
@@ -47,7 +48,7 @@ def _default_internal_bind() -> str:
     return f"unix:{_default_state() / 'gateways.sock'}"
 
 
-class Settings(RoomSettings):
+class Settings(ListenerSettings):
     """What signalling reads from its environment."""
 
     model_config = room_config("FAIRLEAD_SIGNALLING_")

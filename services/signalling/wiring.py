@@ -11,15 +11,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 import grpc
 
 from chassis.clock import SystemClock
+from chassis.http_server import serve_http
+from chassis.listeners import AddressNotBindable, allow_many_files, listen_on
 from chassis.redis_client import open_redis
-from chassis.rpc_server import AddressNotBindable, serve_grpc
+from chassis.rpc_server import serve_grpc
 from chassis.telemetry import start_telemetry
 from signalling.api_keys import ApiKeys, make_first_key
 from signalling.auth_grpc_api import KeyCheck
 from signalling.event_stream import EventStreams
 from signalling.front_door import FrontDoor
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
-from signalling.http_server import ListenFailed, listen_on, serve_http
 from signalling.launch_record import LaunchTimings
 from signalling.launch_wiring import LAUNCH_SERVICES, open_launches
 from signalling.redis_answers import RedisAnswers
@@ -37,7 +38,7 @@ def _naming(setting: str) -> Iterator[None]:
     """Name the setting to change when an address cannot be served on."""
     try:
         yield
-    except (AddressNotBindable, ListenFailed) as error:
+    except AddressNotBindable as error:
         error.message = f"{error.message} The address comes from {setting}."
         error.remedy = f"Stop what uses the address, or set {setting} to another."
         raise
@@ -46,6 +47,7 @@ def _naming(setting: str) -> Iterator[None]:
 @asynccontextmanager
 async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
     """Open everything top-down; it is closed in reverse, also when the start fails half way."""
+    allow_many_files()
     secret = settings.internal_secret()
     clock = SystemClock()
     keys = ApiKeys(state=settings.state)
@@ -141,7 +143,9 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         )
         with _naming("FAIRLEAD_SIGNALLING_HTTP_BIND"):
-            http = await stack.enter_async_context(serve_http(app, bind=settings.http_bind))
+            http = await stack.enter_async_context(
+                serve_http(app, bind=settings.http_bind, limits=settings.connection_limits())
+            )
         door.http_port = http.port
         stack.callback(streams.close)
         yield door

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from chassis.listeners import ConnectionLimits
 from fairlead_tunnel.carriers import TunnelTicket
 from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.endpoints import Endpoint, EndpointPool
@@ -16,15 +17,15 @@ from fairlead_tunnel.message_carrier import ClientPipe, MessageCarrier
 from fairlead_tunnel.poll_carrier import PollCarrier
 from fairlead_tunnel.stream_pipe import connect_stream
 from fairlead_tunnel.websocket_pipe import connect_websocket
-from relay_gateway.http_api import GatewayApp, serve_http
+from relay_gateway.http_api import GatewayApp, serve_gateway
 from tests.contract.tunnel.tunnel_world import World
 
 
 @asynccontextmanager
-async def http_door(it: World) -> AsyncIterator[str]:
+async def http_door(it: World, limits: ConnectionLimits | None = None) -> AsyncIterator[str]:
     """Serve the gateway's HTTP port; gives its base address."""
     app = GatewayApp(why_not_ready=lambda: "", desk=it.desk)
-    async with serve_http(app, bind="127.0.0.1:0") as port:
+    async with serve_gateway(app, bind="127.0.0.1:0", limits=limits) as port:
         yield f"http://127.0.0.1:{port}"
 
 

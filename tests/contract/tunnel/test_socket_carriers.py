@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 
 import pytest
 
+from chassis.listeners import ConnectionLimits
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.websocket_pipe import SOCKET_PATH, SocketRefused, connect_websocket
 from tests.contract.tunnel.http_world import attach_socket, http_door
@@ -73,23 +73,16 @@ async def test_a_tunnel_that_the_gateway_has_lost_is_refused_with_its_reason(
         assert refused.value.reason == "tunnel_unknown"
 
 
-async def test_who_says_no_hello_takes_one_of_few_places(
-    any_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("relay_gateway.tunnel_socket.MOST_WAITING", 2)
-    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it) as url:
-        silent = [await connect_websocket(url) for _ in range(2)]
-        with pytest.raises(SocketRefused) as refused:
-            await attach_socket(it, url)
-        assert refused.value.status == 503
-        silent[0].abort()
-        while True:  # until its place is free
-            with contextlib.suppress(SocketRefused):
-                await attach_socket(it, url)
-                break
-            await asyncio.sleep(0)
-        await attach_socket(it, url)  # who has said hello takes none
-        silent[1].abort()
+async def test_who_says_no_hello_makes_room_for_who_does(any_world: MakeWorld) -> None:
+    limits = ConnectionLimits(most=2, trusted=())
+    async with asyncio.timeout(SECONDS), any_world() as it, http_door(it, limits) as url:
+        silent = [await connect_websocket(url) for _ in range(4)]
+        carriers = [await attach_socket(it, url) for _ in range(2)]
+        more = [await connect_websocket(url) for _ in range(4)]
+        # Who has shown a ticket is not among those that are ended.
+        assert not any(carrier.gone.done() for carrier in carriers)
+        for each in (*silent, *more):
+            each.abort()
 
 
 async def test_a_gateway_that_stops_ends_the_carrier(any_world: MakeWorld) -> None:

@@ -17,7 +17,7 @@ from fairlead_tunnel.endpoints import EndpointPool
 from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.http_ways import PollsWay
 from fairlead_tunnel.ways import Kind
-from relay_gateway.http_api import GatewayApp, serve_http
+from relay_gateway.http_api import GatewayApp, serve_gateway
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, listening
 from tests.eventually import eventually
@@ -36,7 +36,7 @@ async def behind_http() -> AsyncIterator[tuple[Gateway, str]]:
     await gateway.start()
     await gateway.stop()  # its TCP port
     app = GatewayApp(why_not_ready=lambda: "", desk=gateway.desk)
-    async with serve_http(app, bind="127.0.0.1:0") as port:
+    async with serve_gateway(app, bind="127.0.0.1:0") as port:
         url = f"http://127.0.0.1:{port}"
         gateway.urls = (f"tcp://127.0.0.1:{gateway.port}", url)
         yield gateway, url

@@ -14,6 +14,7 @@ import httpx2
 from opentelemetry.sdk.trace import TracerProvider
 
 from chassis.clock import SystemClock
+from chassis.http_server import serve_http
 from chassis.redis_client import open_redis
 from chassis.rpc_channel import open_channel
 from chassis.rpc_server import serve_grpc
@@ -22,7 +23,6 @@ from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.api_keys import ApiKeys
 from signalling.auth_grpc_api import KeyCheck
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
-from signalling.http_server import serve_http
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from signalling.session_wiring import SessionHalf, open_sessions
 from signalling.settings import Settings

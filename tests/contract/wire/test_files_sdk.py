@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from chassis.http_server import serve_http
 from fairlead_sdk import (
     AsyncFairlead,
     DirectoryNotEmpty,
@@ -30,7 +31,6 @@ from fairlead_sdk import (
 from fairlead_sdk.blocking_files import Files
 from fairlead_sdk.files import AsyncFiles
 from fairlead_sdk.loop_thread import LoopThread
-from signalling.http_server import serve_http
 from tests.contract.wire.front_door import make_door
 from tests.fakes.file_service import SANDBOX, OneSandbox, file_service
 

@@ -18,12 +18,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from starlette.types import Receive, Scope, Send
 
 from chassis.errors import FairleadError
+from chassis.http_server import serve_http
+from chassis.listeners import listen_on
 from chassis.rpc_channel import open_channel
 from fairlead.gateway.v1 import gateway_pb2 as gateway
 from fairlead.gateway.v1 import gateway_pb2_grpc as gateway_rpc
 from fairlead.launch.v1 import launch_pb2, launch_pb2_grpc
 from signalling.front_door import FrontDoor
-from signalling.http_server import listen_on, serve_http
 from signalling.settings import Settings
 from signalling.wiring import build
 from tests.contract.wire.front_door import LAUNCH, assert_problem

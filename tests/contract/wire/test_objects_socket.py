@@ -20,11 +20,11 @@ from wsproto.events import (
     TextMessage,
 )
 
+from chassis.http_server import serve_http
 from fairlead_sdk.client import FrontDoor
 from fairlead_sdk.loop_thread import LoopThread
 from fairlead_sdk.objects import SandboxObjects
 from membrane import ChildLost, ProtocolError, UnsupportedUse
-from signalling.http_server import serve_http
 from tests.contract.wire.front_door import make_door
 from tests.contract.wire.test_terminal_socket import Served, Socket, connected
 from tests.fakes.front_door import SANDBOX

@@ -13,8 +13,9 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from opentelemetry.sdk.trace import TracerProvider
 
+from chassis.listeners import AddressNotBindable
 from chassis.rpc_channel import open_channel
-from chassis.rpc_server import AddressNotBindable, serve_grpc
+from chassis.rpc_server import serve_grpc
 from tests.contract.wire.echo import NAME, health, stream_at, unary_at, wire
 
 REFLECTION = "grpc.reflection.v1alpha.ServerReflection"

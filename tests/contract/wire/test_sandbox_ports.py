@@ -15,6 +15,7 @@ import pytest
 import pytest_asyncio
 
 from chassis.errors import FairleadError
+from chassis.listeners import ConnectionLimits
 from fairlead_tunnel.byte_channel import Side
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.pump import Ending, Pump
@@ -261,16 +262,26 @@ async def test_whoever_has_no_ticket_is_sent_away(gate: Gate) -> None:
 
 
 async def test_those_that_say_nothing_are_bounded_in_number_and_time(sockets: Path) -> None:
-    door = WorkerDoor(most_expected=1, most_waiting=2, patience_seconds=0.2)
-    async with door.serve(f"unix:{sockets}/relay") as address:
+    door = WorkerDoor(
+        most_expected=1, limits=ConnectionLimits(most=2, trusted=()), patience_seconds=3600.0
+    )
+    async with door.serve("127.0.0.1:0") as address:
         silent = [await dial(Gate(door, address)) for _ in range(3)]
-        for reader, _ in silent:
-            assert await ended(reader)
-        for _, writer in silent:
-            writer.close()
+        with door.expect() as expected:
+            silent.append(await dial(Gate(door, address)))
+            silent[-1][1].write(expected.ticket)
+            await expected.arrived()
         with door.expect(), pytest.raises(FairleadError) as caught:
             await take_another(door)
         assert caught.value.reason == "too_many_openings"
+        for reader, _ in silent[:2]:
+            assert await ended(reader)  # the oldest made room for the newest
+    hasty = WorkerDoor(patience_seconds=0.05)
+    async with hasty.serve(f"unix:{sockets}/relay") as address:
+        silent.append(await dial(Gate(hasty, address)))
+        assert await ended(silent[-1][0])
+    for _, writer in silent:
+        writer.close()
 
 
 async def take_another(door: WorkerDoor) -> ExpectedStream:

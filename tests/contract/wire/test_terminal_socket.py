@@ -23,6 +23,7 @@ from wsproto.events import (
     TextMessage,
 )
 
+from chassis.http_server import serve_http
 from fairlead_sdk.client import FrontDoor
 from fairlead_sdk.errors import FairleadError, StreamLost, TerminalOwned, Unauthenticated
 from fairlead_sdk.records import Exit
@@ -35,7 +36,6 @@ from fairlead_sdk.terminals import (
     attached,
 )
 from signalling.execution import Command, TerminalSize
-from signalling.http_server import serve_http
 from tests.contract.wire.front_door import Door, make_door
 from tests.fakes.front_door import SANDBOX
 
