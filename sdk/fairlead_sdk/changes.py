@@ -1,7 +1,8 @@
 """Uncommitted and untracked files as a synthetic tree, made beside the repository and never in it.
 
-`git status` says which paths differ, with the user's own rules. Their bytes then go as they are (no
-filter, no end-of-line conversion) through `git fast-import` into a temporary git directory that
+`git status` says which paths differ, with the user's own rules, and `verbatim` which others hold
+other bytes than their objects. Their bytes then go as they are (no filter, no end-of-line
+conversion) through `git fast-import` into a temporary git directory that
 borrows the repository's objects, so that index, refs, objects and configuration of the user are
 never touched and no hook runs.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.fast_import import ImportedTree, import_tree
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
 from fairlead_sdk.scratch import Scratch
+from fairlead_sdk.verbatim import Verbatim
 
 TOTAL_LIMIT_BYTES = 1024**3
 _ATTEMPTS = 3
@@ -75,6 +77,7 @@ class FileMoved(Exception):
 def collect_changes(
     status: bytes,
     *,
+    find_verbatim: Callable[[frozenset[bytes]], Verbatim],
     top: Path,
     objects: Path,
     commit: str,
@@ -82,22 +85,34 @@ def collect_changes(
     scratch: Scratch,
     memo: ChangesMemo,
 ) -> Found:
-    """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files.
+    """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files
+    and what `find_verbatim` finds besides these paths.
 
     Raises `RepositoryError`: `changes_too_large` (more than 1 GiB), `file_unreadable`,
     `files_changing` when a file does not hold still for three attempts.
     """
     paths, warnings = _listed(status)
-    if not paths:
+    try:
+        verbatim = find_verbatim(frozenset(paths))
+    except GitFailed as failure:
+        raise _git_failed(failure) from None
+    if not paths and not verbatim.paths and not verbatim.host_converts:
         return Found(None, warnings)
     for _ in range(_ATTEMPTS):
         try:
             memo.begin()
             files = _looked_at(paths, top)
             _require_moderate(files)
+            further = _looked_at(verbatim.paths, top)
+            if _size(files) + _size(further) <= TOTAL_LIMIT_BYTES:
+                files += further
+            else:
+                warnings += (_too_large_to_travel(further),)
             known = memo.find(commit, files)
-            if known is None:
-                changes = _made(files, top, objects, commit, object_format, scratch)
+            if known is None or (verbatim.host_converts and not known[0]):
+                changes = _made(
+                    files, top, objects, commit, object_format, scratch, verbatim.host_converts
+                )
                 if changes is None or changes.pack:
                     kept = ("", b"") if changes is None else (changes.tree, changes.pack)
                     memo.keep(commit, files, *kept)
@@ -140,7 +155,7 @@ def _listed(status: bytes) -> tuple[list[bytes], tuple[str, ...]]:
     return list(paths), tuple(warnings)
 
 
-def _looked_at(paths: list[bytes], top: Path) -> list[ChangedFile]:
+def _looked_at(paths: Sequence[bytes], top: Path) -> list[ChangedFile]:
     root = os.fsencode(top)
     linked: dict[bytes, bool] = {}
 
@@ -182,7 +197,7 @@ def _stamp(facts: os.stat_result) -> tuple[int, ...]:
 
 
 def _require_moderate(files: list[ChangedFile]) -> None:
-    total = sum(file.size for file in files)
+    total = _size(files)
     if total <= TOTAL_LIMIT_BYTES:
         return
     largest = max(files, key=lambda file: file.size)
@@ -195,6 +210,27 @@ def _require_moderate(files: list[ChangedFile]) -> None:
     )
 
 
+def _size(files: Iterable[ChangedFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _too_large_to_travel(files: Sequence[ChangedFile]) -> str:
+    largest = max(files, key=lambda file: file.size)
+    return (
+        f"{len(files)} files that a filter or another conversion of git has written here arrive as"
+        f" git keeps them: with them the changes hold more than 1 GiB ({_shown(largest.path)} is"
+        " the largest)."
+    )
+
+
+def _git_failed(failure: GitFailed) -> RepositoryError:
+    return RepositoryError(
+        f"git cannot store the changes: {failure.message.strip()}",
+        reason="repository_unreadable",
+        remedy="git fsck",
+    )
+
+
 def _made(
     files: list[ChangedFile],
     top: Path,
@@ -202,7 +238,9 @@ def _made(
     commit: str,
     object_format: str,
     scratch: Scratch,
+    is_wanted: bool,
 ) -> Changes | None:
+    """Import the files; None when they make the commit's own tree, unless this is wanted too."""
     directory = scratch.make()
     try:
         imported = import_tree(
@@ -212,17 +250,13 @@ def _made(
             commit=commit,
             object_format=object_format,
         )
-        if imported.tree == imported.base_tree:
+        if imported.tree == imported.base_tree and not is_wanted:
             scratch.remove()
             return None
         pack = _thin_pack(directory, imported, commit)
     except GitFailed as failure:
         scratch.remove()
-        raise RepositoryError(
-            f"git cannot store the changes: {failure.message.strip()}",
-            reason="repository_unreadable",
-            remedy="git fsck",
-        ) from None
+        raise _git_failed(failure) from None
     except BaseException:
         scratch.remove()
         raise

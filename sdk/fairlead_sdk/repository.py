@@ -19,6 +19,7 @@ from fairlead_sdk.project import project_of
 from fairlead_sdk.refs_reader import Unsure
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.stat_table import start_status
+from fairlead_sdk.verbatim import find_verbatim
 
 _FACTS = (
     "rev-parse",
@@ -188,6 +189,13 @@ def _repository(
             raise _unreadable(facts.top, status)
         found = collect_changes(
             status.stdout,
+            find_verbatim=lambda listed: find_verbatim(
+                top=facts.top,
+                git_directory=facts.git_directory,
+                common_directory=facts.common_directory,
+                object_format=facts.object_format,
+                listed=listed,
+            ),
             top=facts.top,
             objects=facts.objects,
             commit=facts.commit,

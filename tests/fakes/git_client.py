@@ -94,8 +94,12 @@ class GitClient:
         index = self.path / ".git/changes-index"
         index.unlink(missing_ok=True)
         env = {"GIT_INDEX_FILE": str(index)}
+        attributes = self.path / ".git/info/attributes"
+        attributes.parent.mkdir(exist_ok=True)
+        attributes.write_text("* -text -ident -filter !eol !working-tree-encoding\n")
         self.git("read-tree", "HEAD", env=env)
         self.git("add", "-A", env=env)
+        attributes.unlink()
         return self.git("write-tree", env=env).decode().strip()
 
     def pack(self, wanted: Sequence[str], having: Sequence[str] = ()) -> bytes:

@@ -35,6 +35,13 @@ log = logging.getLogger(__name__)
 
 CHANGES_PACK = "changes.pack"
 _ATTRIBUTES = b".gitattributes"
+# Those of a git directory outrank those of the content (gitattributes(5)).
+_VERBATIM = "* -text -ident -filter !crlf !eol !working-tree-encoding\n"
+# Paths by attributes with which git writes other bytes than the object holds.
+_CONVERTED = (
+    (":(attr:eol=crlf)", ":(attr:ident)"),
+    (".", ":(exclude,attr:!working-tree-encoding)"),
+)
 _FEW_OBJECTS = 100
 # A power cut ends the sandbox too, so the workspace's own objects need not survive one.
 _CONFIG = {
@@ -103,30 +110,26 @@ class GitCheckouts:
         """Count the paths in which two commits differ; None when attributes are among them, so that
         files may differ which the commits have in common: git leaves those alone on the way.
         """
-        try:
-            found = await self._git.run(
-                "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, commit,
-                place=Place(self._layout.store(key)),
-            )  # fmt: skip
-        except GitTimedOut as error:
-            raise CheckoutFailed(f"git {error} within its time") from error
-        if not found.succeeded:
-            self._fail("git diff-tree", found)
-        names = found.output.split(b"\0")[:-1]
+        found = await self._run(
+            "diff-tree", "-r", "-z", "--name-only", "--no-renames", old, commit,
+            place=Place(self._layout.store(key)),
+        )  # fmt: skip
+        names = found.split(b"\0")[:-1]
         has_attributes = any(name.rpartition(b"/")[2] == _ATTRIBUTES for name in names)
         return None if has_attributes else len(names)
 
     async def apply(
         self, baseline: Path, tree: Path, key: ProjectKey, commit: str, changes: Changes,
-        mount: OverlayMount | None = None,
+        mount: OverlayMount | None = None, *, converts: bool = False,
     ) -> None:  # fmt: skip
         """Write changes over a clean checkout of `commit`, with git.
 
-        The tree's own index stays at the commit: what now changes in the files is unstaged or
-        untracked, as at the client. `baseline/index` goes along. Raises ObjectsLacking,
-        PackInvalid and CheckoutFailed.
+        The tree of changes holds the client's files byte for byte, so that nothing is converted;
+        with `converts`, what the checkout has converted is written anew. The tree's own index stays
+        at the commit: what now changes in the files is unstaged or untracked, as at the client.
+        `baseline/index` goes along. Raises ObjectsLacking, PackInvalid and CheckoutFailed.
         """
-        place = await self.baseline_place(baseline, key)
+        place = await self.baseline_place(baseline, key, verbatim=True)
         if changes.pack:
             await self._unpack(place, changes.pack, key)
         await self._content.check_tree(place, changes.tree)
@@ -136,11 +139,44 @@ class GitCheckouts:
             index=baseline / "index",
             overlay=mount,
         )
+        if converts:
+            await self._undo_conversions(place, key)
         await self.read_tree(place, "-m", "-u", commit, changes.tree)
 
-    async def baseline_place(self, baseline: Path, key: ProjectKey) -> Place:
-        """Return where git works on a baseline: in a bare directory that no workspace reaches."""
-        await self._files.run(self._make_baseline_git, baseline, key)
+    async def _undo_conversions(self, place: Place, key: ProjectKey) -> None:
+        """Write the files of a clean checkout to which attributes apply as their objects are."""
+        attributed = replace(place, git_dir=self._layout.store(key))
+        entries = b""
+        for pathspec in _CONVERTED:
+            entries += await self._run("ls-files", "-s", "-z", "--", *pathspec, place=attributed)
+        if not entries:
+            return
+        # Entries that are new in the index know nothing of the files, so that git writes these.
+        await self._run("update-index", "-z", "--index-info", place=place, given=entries)
+        names = b"".join(
+            entry.partition(b"\t")[2] + b"\0"
+            for entry in dict.fromkeys(entries.split(b"\0"))
+            if entry
+        )
+        await self._run(
+            "checkout-index", "-f", "-u", "-q", "-z", "--stdin", place=place, given=names
+        )
+
+    async def _run(self, *arguments: str, place: Place, given: bytes = b"") -> bytes:
+        """Run git and return its output; raises ObjectsLacking and CheckoutFailed."""
+        try:
+            finished = await self._git.run(*arguments, place=place, given=given)
+        except GitTimedOut as error:
+            raise CheckoutFailed(f"git {error} within its time") from error
+        if not finished.succeeded:
+            self._fail(f"git {arguments[0]}", finished)
+        return finished.output
+
+    async def baseline_place(self, baseline: Path, key: ProjectKey, *, verbatim: bool) -> Place:
+        """Return where git works on a baseline: in a bare directory that no workspace reaches; with
+        `verbatim` it converts no contents.
+        """
+        await self._files.run(self._make_baseline_git, baseline, key, verbatim)
         return self._place(baseline / "git", key)
 
     async def complete_baseline(
@@ -149,7 +185,7 @@ class GitCheckouts:
         """Bring a baseline that stands at the commit to the tree of the changes, once; who is
         interrupted, or does it at the same time in another process, is in nobody's way.
         """
-        place = await self.baseline_place(baseline, key)
+        place = await self.baseline_place(baseline, key, verbatim=bool(tree))
         pack = baseline / CHANGES_PACK
         given = await self._files.run(_read, pack)
         if given is None:
@@ -169,12 +205,7 @@ class GitCheckouts:
 
     async def read_tree(self, place: Place, *arguments: str) -> None:
         """Run `git read-tree`; raises ObjectsLacking and CheckoutFailed."""
-        try:
-            finished = await self._git.run("read-tree", *arguments, place=place)
-        except GitTimedOut as error:
-            raise CheckoutFailed(f"git {error} within its time") from error
-        if not finished.succeeded:
-            self._fail("git read-tree", finished)
+        await self._run("read-tree", *arguments, place=place)
 
     async def _unpack(self, place: Place, pack: bytes, key: ProjectKey) -> None:
         """Add the objects of changes; nothing is written unless all is well."""
@@ -200,7 +231,7 @@ class GitCheckouts:
             raise PackInvalid(first_line(finished.complaint))
         self._fail(f"git {arguments[0]}", finished)
 
-    def _make_baseline_git(self, baseline: Path, key: ProjectKey) -> None:
+    def _make_baseline_git(self, baseline: Path, key: ProjectKey, verbatim: bool) -> None:
         """Make a baseline's git directory whole; somebody else may be first."""
         own = baseline / "git"
         if own.exists():
@@ -212,6 +243,9 @@ class GitCheckouts:
             bare=True,
             alternate=self._layout.store(key) / "objects",
         )
+        if verbatim:
+            (draft / "info").mkdir(exist_ok=True)
+            (draft / "info/attributes").write_text(_VERBATIM, encoding="ascii")
         try:
             draft.rename(own)
         except OSError:

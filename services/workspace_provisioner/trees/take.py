@@ -234,8 +234,9 @@ class Takes:
             await self._files.run(_copy_baseline, layer.template, baseline)
         mount = layer.writable(found.path / "tree") if layer else None
         await self._checkouts.apply(
-            baseline, found.path / "tree", plan.key, plan.commit, changes, mount
-        )
+            baseline, found.path / "tree", plan.key, plan.commit, changes, mount,
+            converts=found.holds.converts,
+        )  # fmt: skip
 
     def _verify(self, template: Template) -> None:
         reason = self._stores.verify(template.key, template.stamp)
@@ -266,7 +267,9 @@ class Takes:
             if layered and not self._templates.keep(found.template):
                 raise _Dropped
         self._stock.put_back(staged)  # last, as it is thrown away when this fails
-        return Taken(found.rung, has_submodules, holds.submodules_fault, holds.lfs_pointers)
+        # With changes the files are the client's, which sends what it has in place of pointers.
+        pointers = 0 if plan.changes is not None else holds.lfs_pointers
+        return Taken(found.rung, has_submodules, holds.submodules_fault, pointers)
 
     def _objects(self, plan: CheckoutPlan) -> Path:
         return self._layout.store(plan.key) / "objects"

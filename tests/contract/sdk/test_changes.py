@@ -17,6 +17,7 @@ from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.scratch import Scratch
+from fairlead_sdk.verbatim import Verbatim
 from tests.fakes.local_repository import LocalRepository
 
 Dirty = Callable[[LocalRepository], None]
@@ -336,6 +337,7 @@ def collect(repository: LocalRepository) -> Callable[[bytes], module.Found]:
     def collected(status: bytes) -> module.Found:
         return collect_changes(
             status,
+            find_verbatim=lambda _: Verbatim(),
             top=repository.path,
             objects=repository.path / ".git" / "objects",
             commit=commit,
