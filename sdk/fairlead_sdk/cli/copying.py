@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,7 @@ from fairlead_sdk.errors import FileMissing, InvalidArgument
 if TYPE_CHECKING:
     from fairlead_sdk.file_records import TreeCopied
     from fairlead_sdk.files import AsyncFiles
+    from fairlead_sdk.ssh_files import HostFiles
 
 _SHOWN_SECONDS = 0.1
 _MOST_NAMED = 3
@@ -29,6 +32,8 @@ class Copy:
     local: str
     uploads: bool
     with_git: bool = False
+    host: str = ""
+    """Address of the SSH host that keeps the workspace `name`; empty with a mesh."""
 
 
 class LocalRefused(InvalidArgument):
@@ -72,12 +77,7 @@ def copy(order: Copy, *, is_json: bool) -> int:
     """Copy and give the exit status."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        from fairlead_sdk.cli.connection import connect, find_sandbox_of
-        from fairlead_sdk.files import AsyncFiles
-
-        async with connect(terminal) as client:
-            sandbox_id = await find_sandbox_of(client, order.name)
-            files = AsyncFiles(door=client.door, sandbox_id=sandbox_id)
+        async with _opened(order, terminal) as files:
             meter = Meter(terminal=terminal)
             try:
                 copied = await (_upload if order.uploads else _download)(order, files, meter)
@@ -91,6 +91,26 @@ def copy(order: Copy, *, is_json: bool) -> int:
     return run(work, is_json=is_json)
 
 
+@asynccontextmanager
+async def _opened(order: Copy, terminal: Terminal) -> AsyncIterator[AsyncFiles | HostFiles]:
+    """Open the files of the sandbox, or of the workspace on an SSH host."""
+    if order.host:
+        from fairlead_sdk.cli.workspace import find_workspace
+        from fairlead_sdk.cli.workspace_places import opened_host
+        from fairlead_sdk.ssh_files import HostFiles
+
+        async with opened_host(order.host) as place:
+            found = await find_workspace(place, order.name)
+            yield HostFiles(host=place.host, workspace_id=found.workspace_id)
+        return
+    from fairlead_sdk.cli.connection import connect, find_sandbox_of
+    from fairlead_sdk.files import AsyncFiles
+
+    async with connect(terminal) as client:
+        sandbox_id = await find_sandbox_of(client, order.name)
+        yield AsyncFiles(door=client.door, sandbox_id=sandbox_id)
+
+
 def _named(error: OSError, order: Copy) -> str:
     """Return the path that an error is about, as the user knows it."""
     path = error.filename if isinstance(error.filename, str) else order.local
@@ -99,7 +119,7 @@ def _named(error: OSError, order: Copy) -> str:
     return (above or ".") if name.startswith(".fairlead-") else path
 
 
-async def _upload(order: Copy, files: AsyncFiles, meter: Meter) -> TreeCopied:
+async def _upload(order: Copy, files: AsyncFiles | HostFiles, meter: Meter) -> TreeCopied:
     target = order.remote
     name = _name_here(order.local)
     if not _means_content(order.local) and await _is_directory_there(files, target):
@@ -107,7 +127,7 @@ async def _upload(order: Copy, files: AsyncFiles, meter: Meter) -> TreeCopied:
     return await files.upload(order.local, target, progress=meter.add)
 
 
-async def _download(order: Copy, files: AsyncFiles, meter: Meter) -> TreeCopied:
+async def _download(order: Copy, files: AsyncFiles | HostFiles, meter: Meter) -> TreeCopied:
     remote, local = order.remote, order.local
     if _means_content(remote) or not remote.strip("/"):
         remote = remote.rstrip("/").removesuffix("/.").removesuffix(".")
@@ -139,7 +159,7 @@ def _own_name(path: str) -> str:
     return name
 
 
-async def _is_directory_there(files: AsyncFiles, path: str) -> bool:
+async def _is_directory_there(files: AsyncFiles | HostFiles, path: str) -> bool:
     try:
         return (await files.stat(path)).is_directory
     except FileMissing:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from fairlead_sdk.cli.launch_options import add_host_option
+
 CP = """Copy a file or a directory into a sandbox, or out of it.
 
 One of SRC and DST is LAUNCH:PATH, with a launch's id, its beginning, or a sandbox
@@ -25,6 +27,7 @@ def add_cp_options(parser: argparse.ArgumentParser) -> None:
         help="Copy a repository out with its commits, branches and tags, without its configuration"
         " and hooks; DST is a new directory.",
     )
+    add_host_option(parser)
 
 
 def copy(chosen: argparse.Namespace, command: list[str]) -> int:
@@ -32,6 +35,8 @@ def copy(chosen: argparse.Namespace, command: list[str]) -> int:
     source, target = _parted(chosen.source), _parted(chosen.target)
     if (source is None) == (target is None):
         chosen.parser.error("one of SRC and DST is LAUNCH:PATH, and the other one is here")
+    if chosen.with_git and chosen.host:
+        chosen.parser.error("--with-git is for a mesh, not for --host")
     from fairlead_sdk.cli.copying import Copy, copy
 
     name, remote = source or target or ("", "")
@@ -46,6 +51,7 @@ def copy(chosen: argparse.Namespace, command: list[str]) -> int:
         local=here,
         uploads=source is None,
         with_git=chosen.with_git,
+        host=chosen.host or "",
     )
     return copy(order, is_json=chosen.output == "json")
 

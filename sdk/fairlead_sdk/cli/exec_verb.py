@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fairlead_sdk.cli.launch_options import add_no_stdin_option, seconds
+from fairlead_sdk.cli.launch_options import add_host_option, add_no_stdin_option, seconds
 
 EXEC = """Run one more command in a held launch, or in a sandbox.
 
@@ -33,12 +33,15 @@ def add_exec_options(parser: argparse.ArgumentParser) -> None:
         help="Start it without input, print its id and leave.",
     )
     add_no_stdin_option(parser)
+    add_host_option(parser)
 
 
 def execute(chosen: argparse.Namespace, command: list[str]) -> int:
     """Run the verb; leaves with 2 where the usage is wrong."""
     if not command or not command[0]:
         chosen.parser.error("a command must follow after --")
+    if chosen.host and chosen.detach:
+        chosen.parser.error("--detach is for a mesh, not for --host")
     from fairlead_sdk.cli.execution import ExecChoices, execute
 
     choices = ExecChoices(
@@ -48,5 +51,6 @@ def execute(chosen: argparse.Namespace, command: list[str]) -> int:
         timeout=chosen.timeout,
         detach=chosen.detach,
         no_stdin=chosen.no_stdin,
+        host=chosen.host or "",
     )
     return execute(choices, is_json=chosen.output == "json")

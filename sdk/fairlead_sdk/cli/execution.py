@@ -30,12 +30,15 @@ class ExecChoices:
     timeout: float | None
     detach: bool
     no_stdin: bool = False
+    host: str = ""
 
 
 def execute(choices: ExecChoices, *, is_json: bool) -> int:
     """Run the command, pass its streams through and give its exit status; or leave it to itself."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        if choices.host:
+            return await _execute_on_host(choices, terminal, interrupts)
         from fairlead_sdk.cli.connection import connect, find_sandbox_of
         from fairlead_sdk.launches import Command
 
@@ -58,6 +61,38 @@ def execute(choices: ExecChoices, *, is_json: bool) -> int:
             return await _attended(client, started.execution_id, terminal, interrupts, has_stdin)
 
     return run(work, is_json=is_json)
+
+
+async def _execute_on_host(choices: ExecChoices, terminal: Terminal, interrupts: Interrupts) -> int:
+    """Run the command in a workspace that an SSH host keeps."""
+    from fairlead_sdk.cli.endings import ending_of
+    from fairlead_sdk.cli.ssh_launch import run_on_host
+    from fairlead_sdk.cli.workspace import find_workspace
+    from fairlead_sdk.cli.workspace_places import opened_host
+    from fairlead_sdk.launches import Command
+
+    async with opened_host(choices.host) as place:
+        found = await find_workspace(place, choices.target)
+        command = Command(
+            arguments=choices.command,
+            directory=choices.directory,
+            stdin=not choices.no_stdin and has_standard_input(),
+            timeout=choices.timeout,
+        )
+        exit_ = await run_on_host(
+            place.host,
+            found.workspace_id,
+            command,
+            terminal=terminal,
+            interrupts=interrupts,
+            stays=True,
+        )
+    ending = {"reason": exit_.reason, "code": exit_.code, "signal": exit_.signal}
+    if terminal.is_json:
+        await terminal.document({"type": "exited", "exited": {"exit": ending}})
+    if sentence := ending_of(exit_):
+        terminal.say(sentence)
+    return exit_.exit_code
 
 
 async def _tell_started(terminal: Terminal, started: ExecutionRecord) -> None:

@@ -89,7 +89,7 @@ class Following:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         held = self._choices.keep or not self._choices.command
-        if await self._client.launches.histories.settle(wait=held):
+        if await self._client.launches.histories.settle(wait=held) and held:
             self._terminal.say("the history was not sent whole; the next launch goes on with it.")
         for failure in self._client.launches.histories.take_failures():
             self._terminal.warn(f"the history could not be sent: {failure.message}")

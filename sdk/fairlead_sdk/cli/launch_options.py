@@ -140,6 +140,16 @@ def add_no_stdin_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_host_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--host` for what an SSH host keeps, which is named by its workspace."""
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        type=name,
+        help="ssh://user@host[:port]/directory: a workspace there, by its id, without a mesh.",
+    )
+
+
 def seconds(text: str) -> float:
     """Read how long a command may run."""
     value = number(text)

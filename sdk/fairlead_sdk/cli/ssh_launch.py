@@ -83,7 +83,6 @@ class _HostLaunch:
         self._ticks = Ticks(terminal=terminal)
         self._key = make_host_key()
         self._sent = 0
-        self._stopping: asyncio.Task[None] | None = None
 
     async def to_the_end(self) -> int:
         """Launch and give the exit status; when it is left early, nothing is kept."""
@@ -134,7 +133,8 @@ class _HostLaunch:
         )
 
     async def _settle(self, *, wait: bool) -> None:
-        if await self._host.settle(wait=wait):
+        """Wait for the history of what is kept; otherwise the next launch goes on with it."""
+        if await self._host.settle(wait=wait) and wait:
             self._terminal.say("the history was not sent whole; the next upload brings it.")
 
     def _took_upload(self, sent: int, written: int | None) -> None:
@@ -148,36 +148,14 @@ class _HostLaunch:
             stdin=not self._choices.no_stdin and has_standard_input(),
             timeout=self._choices.timeout,
         )
-        running = self._host.run(workspace.workspace_id, command, stays=self._choices.keep)
-        async with running as execution:
-            self._interrupts.instead = lambda: self._interrupt(execution)
-            feeding = asyncio.create_task(_feed(execution)) if command.stdin else None
-            try:
-                async for stream, content in execution.output():
-                    await self._output(stream, content)
-            finally:
-                self._interrupts.instead = None
-                tasks = [task for task in (feeding, self._stopping) if task is not None]
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-        if execution.exit is None:
-            raise AssertionError("an output ends with its exit, or raises")
-        return execution.exit
-
-    def _interrupt(self, execution: HostExecution) -> bool:
-        """Stop the command at the first Ctrl-C; the second one leaves, which kills it."""
-        if self._stopping is not None:
-            return False
-        self._stopping = asyncio.create_task(stop_command(execution.signal))
-        return True
-
-    async def _output(self, stream: str, content: bytes) -> None:
-        if self._terminal.is_json:
-            text = base64.b64encode(content).decode("ascii")
-            await self._tell("output", {"stream": stream, "content": text})
-        else:
-            await self._terminal.output(STDERR if stream == "stderr" else STDOUT, content)
+        return await run_on_host(
+            self._host,
+            workspace.workspace_id,
+            command,
+            terminal=self._terminal,
+            interrupts=self._interrupts,
+            stays=self._choices.keep,
+        )
 
     async def _ended(self, exit_: Exit, workspace: HostWorkspace) -> None:
         await self._terminal.raw.drain()
@@ -205,15 +183,66 @@ class _HostLaunch:
 
     def _say_held(self, workspace: HostWorkspace) -> None:
         until = workspace.expires_at
-        if until is not None:
-            self._terminal.say(
-                f"{self._host.address.destination}:{workspace.path} is held until"
-                f" {until.astimezone():%H:%M:%S}."
-            )
+        if until is None:
+            return
+        self._terminal.say(
+            f"{self._host.address.destination}:{workspace.path} is held until"
+            f" {until.astimezone():%H:%M:%S}; next:"
+        )
+        if not self._terminal.is_json:
+            host, name = f"--host {self._host.address}", workspace.workspace_id
+            self._terminal.line(f"  fairlead exec {host} {name} -- COMMAND")
+            self._terminal.line(f"  fairlead cp {host} {name}:PATH .")
+            self._terminal.line(f"  fairlead kill {host} {name}")
 
     async def _tell(self, name: str, fields: Mapping[str, object]) -> None:
         if self._terminal.is_json:
             await self._terminal.document({"type": name, name: fields})
+
+
+async def run_on_host(
+    host: AsyncSshHost,
+    workspace_id: str,
+    command: Command,
+    *,
+    terminal: Terminal,
+    interrupts: Interrupts,
+    stays: bool,
+) -> Exit:
+    """Run a command, pass its streams through and return how it ended.
+
+    The first Ctrl-C stops it (see `stop_command`), the second one leaves, which kills it.
+    """
+    stopping: asyncio.Task[None] | None = None
+
+    def interrupt() -> bool:
+        nonlocal stopping
+        if stopping is not None:
+            return False
+        stopping = asyncio.create_task(stop_command(execution.signal))
+        return True
+
+    async with host.run(workspace_id, command, stays=stays) as execution:
+        interrupts.instead = interrupt
+        feeding = asyncio.create_task(_feed(execution)) if command.stdin else None
+        try:
+            async for stream, content in execution.output():
+                if terminal.is_json:
+                    text = base64.b64encode(content).decode("ascii")
+                    output = {"stream": stream, "content": text}
+                    await terminal.document({"type": "output", "output": output})
+                else:
+                    await terminal.output(STDERR if stream == "stderr" else STDOUT, content)
+        finally:
+            interrupts.instead = None
+            tasks = [task for task in (feeding, stopping) if task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    if execution.exit is None:
+        raise AssertionError("an output ends with its exit, or raises")
+    await terminal.raw.drain()
+    return execution.exit
 
 
 async def _feed(execution: HostExecution) -> None:

@@ -20,7 +20,13 @@ from fairlead_sdk.cli.forward_verb import (
     add_forward_options,
     run_forward,
 )
-from fairlead_sdk.cli.launch_options import add_launch_options, choices_of, lease, name
+from fairlead_sdk.cli.launch_options import (
+    add_host_option,
+    add_launch_options,
+    choices_of,
+    lease,
+    name,
+)
 from fairlead_sdk.cli.shell_verb import SHELL, add_shell_options, open_shell
 from fairlead_sdk.cli.socks_verb import SOCKS, add_socks_options, run_socks
 
@@ -152,6 +158,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     ps.add_argument(
         "--limit", metavar="N", type=_count, default=100, help="Most to list; else 100."
     )
+    add_host_option(ps)
     logs = _verb(verbs, "logs", _logs, _LOGS, "LAUNCH")
     logs.add_argument("launch", metavar="LAUNCH", help=_LAUNCH_OR_EXECUTION)
     logs.add_argument("-f", "--follow", action="store_true", help="Stay until it ends.")
@@ -161,6 +168,7 @@ def make_parser(verb: str = "") -> argparse.ArgumentParser:
     kill = _verb(verbs, "kill", _kill, _KILL, "[LAUNCH...]")
     kill.add_argument("launches", metavar="LAUNCH", nargs="*", help=_LAUNCH_OR_EXECUTION)
     kill.add_argument("--all", action="store_true", help="All that run or hold something.")
+    add_host_option(kill)
     renew = _verb(verbs, "renew", _renew, _RENEW, "LAUNCH...")
     renew.add_argument("launches", metavar="LAUNCH", nargs="+", help=_LAUNCH_ID)
     renew.add_argument("--lease", metavar="SECONDS", type=lease, help="From now; else 30 minutes.")
@@ -334,6 +342,12 @@ def _agent(chosen: argparse.Namespace, command: list[str]) -> int:
 
 
 def _ps(chosen: argparse.Namespace, command: list[str]) -> int:
+    if chosen.host:
+        from fairlead_sdk.cli.workspace import ls
+
+        if chosen.states or chosen.project:
+            chosen.parser.error("--state and --project are for a mesh, not for --host")
+        return ls(host=chosen.host, is_json=_is_json(chosen))
     from fairlead_sdk.cli.listing import ps
 
     return ps(
@@ -369,6 +383,11 @@ def _kill(chosen: argparse.Namespace, command: list[str]) -> int:
 
     if bool(chosen.launches) == chosen.all:
         chosen.parser.error("name launches, or --all")
+    if chosen.host:
+        from fairlead_sdk.cli.workspace import kill_on_host
+
+        workspaces = None if chosen.all else chosen.launches
+        return kill_on_host(workspaces, host=chosen.host, is_json=_is_json(chosen))
     return kill(chosen.launches, everything=chosen.all, is_json=_is_json(chosen))
 
 

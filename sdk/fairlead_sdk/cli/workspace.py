@@ -203,6 +203,63 @@ def rm(workspaces: Sequence[str] | None, *, force: bool, host: str, is_json: boo
     return _run_at(host, work, is_json=is_json)
 
 
+_END_PROGRAMS = r"""
+import os, signal, sys, time
+
+def running():
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and int(name) not in (os.getpid(), os.getppid()):
+                directory = os.readlink(f"/proc/{name}/cwd")
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    stays = b"FAIRLEAD_STAYS=1" in file.read().split(b"\0")
+                if stays and (directory + "/").startswith(os.getcwd() + "/"):
+                    yield int(name)
+        except OSError:
+            continue
+
+for number, seconds in ((signal.SIGTERM, 2), (signal.SIGKILL, 2)):
+    for pid in running():
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
+    ends = time.monotonic() + seconds
+    while any(running()) and time.monotonic() < ends:
+        time.sleep(0.02)
+"""
+"""Ends what `--keep` left running in a workspace of an SSH host, which is its directory."""
+
+
+def kill_on_host(workspaces: Sequence[str] | None, *, host: str, is_json: bool) -> int:
+    """End what runs in workspaces of an SSH host and give them back; None for all of them."""
+
+    async def work(terminal: Terminal, interrupts: Interrupts) -> int:
+        from fairlead_sdk.cli.workspace_places import opened_host
+        from fairlead_sdk.launches import Command
+
+        async with opened_host(host) as place:
+            if workspaces is None:
+                found = list(await place.workspaces.list(limit=_LISTED))
+            else:
+                found = [await find_workspace(place, text) for text in workspaces]
+            for each in found:
+                command = Command(arguments=["python3", "-c", _END_PROGRAMS])
+                async with place.host.run(each.workspace_id, command) as execution:
+                    async for _ in execution.output():
+                        continue
+                released = await place.host.release(each.workspace_id)
+                if terminal.is_json:
+                    document = {"workspace_id": each.workspace_id, "released": released}
+                    await terminal.document(document)
+                terminal.say(f"{each.workspace_id} has ended and is given back.")
+            if not found:
+                terminal.say("nothing is held there.")
+        return 0
+
+    return run(work, is_json=is_json)
+
+
 async def _of_no_launch(client: Place, terminal: Terminal) -> list[WorkspaceRecord]:
     """List the workspaces that no live launch holds."""
 

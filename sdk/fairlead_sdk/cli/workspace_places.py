@@ -100,6 +100,7 @@ class HostPlace:
     """An SSH host, asked like a mesh."""
 
     def __init__(self, *, host: AsyncSshHost) -> None:
+        self.host = host
         self.workspaces = HostWorkspaces(host=host)
         self.launches = NoLaunches()
 
@@ -113,12 +114,19 @@ async def opened_place(host: str, terminal: Terminal) -> AsyncIterator[Place]:
         async with connect(terminal) as client:
             yield client
         return
+    async with opened_host(host) as place:
+        yield place
+
+
+@asynccontextmanager
+async def opened_host(address: str) -> AsyncIterator[HostPlace]:
+    """Open the SSH host at an address."""
     from fairlead_sdk.ssh_address import SshAddress
     from fairlead_sdk.ssh_agent import AgentConnections
     from fairlead_sdk.ssh_host import AsyncSshHost
 
     async with (
-        AgentConnections(address=SshAddress.read(host)) as connections,
-        AsyncSshHost(host, connections=connections) as opened,
+        AgentConnections(address=SshAddress.read(address)) as connections,
+        AsyncSshHost(address, connections=connections) as opened,
     ):
         yield HostPlace(host=opened)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fairlead_sdk.agent_client import dial
@@ -90,6 +91,56 @@ def test_without_a_command_the_workspace_is_held_and_named(cli: Cli, root: Path)
     assert ended.returncode == 0
     assert held(root) == [ended.stdout.strip()]
     assert f"{root}/trees/{ended.stdout.strip()} is held until" in ended.stderr
+
+
+def test_what_is_kept_there_is_used_copied_and_ended(
+    cli: Cli, server: OpenSshServer, root: Path, tmp_path: Path
+) -> None:
+    kept = cli("--keep", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!")
+    sleeping = psutil.Process(int(kept.stdout))
+    (workspace,) = held(root)
+
+    def verb(name: str, *words: str, sent: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fairlead_sdk", name, "--host", server.address(root), *words],
+            cwd=tmp_path,
+            input=sent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    for name in ("exec", "cp", "kill"):
+        assert f"fairlead {name} --host {server.address(root)} {workspace}" in kept.stderr
+    assert workspace in verb("ps").stdout
+    ended = verb("exec", "-C", "sub", workspace, "--", "sh", "-c", "cat file -; exit 3", sent="in")
+    assert (ended.returncode, ended.stdout) == (3, "below\nin")
+    assert verb("exec", "-n", workspace, "--", "cat", sent="in").stdout == ""
+
+    (tmp_path / "tree/deep").mkdir(parents=True)
+    (tmp_path / "tree/deep/tool").write_text("run me")
+    (tmp_path / "tree/deep/tool").chmod(0o755)
+    for _ in range(2):  # the second time it is there already
+        assert verb("cp", "tree/.", f"{workspace}:new").returncode == 0
+    assert verb("cp", "tree/deep/tool", f"{workspace}:sub").returncode == 0
+    assert (root / "trees" / workspace / "sub/tool").stat().st_mode & 0o777 == 0o755
+    assert verb("cp", f"{workspace}:new", "back").returncode == 0
+    assert (tmp_path / "back/deep/tool").read_text() == "run me"
+    assert verb("cp", f"{workspace}:sub/tool", "tool").returncode == 0
+    assert (tmp_path / "tool").stat().st_mode & 0o777 == 0o755
+    missing = verb("cp", f"{workspace}:nothing", "x", "-o", "json")
+    assert json.loads(missing.stdout)["reason"] == "file_not_found"
+    refused = verb("cp", "tree/deep/tool", f"{workspace}:new/deep/tool/x", "-o", "json")
+    assert json.loads(refused.stdout)["reason"] == "host_copy_failed"
+    whole = verb("cp", f"{workspace}:.", "whole")
+    assert (whole.returncode, ".git" in whole.stderr) == (0, True)
+    assert not (tmp_path / "whole/.git").exists()
+
+    assert sleeping.is_running()
+    assert verb("kill", workspace).returncode == 0
+    sleeping.wait(60)
+    assert held(root) == []
 
 
 def test_what_is_held_there_is_listed_renewed_and_given_back(
