@@ -37,7 +37,7 @@ _INDEXES = ("tenant-sessions", "launches", "gateway-sessions", "launch-sessions"
 _LEASED = ("host", "gateway", "gateways", "launch-owner", "published")
 
 
-def is_bare(stack: RunningStack, seconds: float = 10.0) -> None:
+def is_bare(stack: RunningStack, seconds: float = 60.0) -> None:
     """Wait until nothing is left of any launch; AssertionError names what is."""
     deadline = time.monotonic() + seconds
     while left := leftovers(stack):

@@ -31,9 +31,10 @@ from fairlead_sdk.repository import Repository
 from fairlead_sdk.source import source_document
 from tests.e2e.mesh_client import NDJSON, MeshClient
 from tests.e2e.running_stack import RunningStack
+from tests.eventually import SECONDS
 
 USAGE, FAILED, UNAVAILABLE, NOT_PERMITTED = 2, 1, 69, 77
-CALL_SECONDS = 20.0
+CALL_SECONDS = SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,11 +28,12 @@ from fairlead_sdk.packs import stream_pack
 from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.source import source_document
 from tests.e2e.running_stack import RunningStack
+from tests.eventually import SECONDS
 
 NDJSON, SSE, GRPC = "application/x-ndjson", "text/event-stream", "grpc"
 PACK = "application/x-fairlead-pack"
 TERMINAL = frozenset({"exited", "failed", "cancelled"})
-ANSWER_SECONDS = 30.0
+ANSWER_SECONDS = SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +214,7 @@ def output(events: list[Event], stream: str = "stdout") -> bytes:
     return b"".join(event.content for event in events if event.stream == stream)
 
 
-def await_answer(ask: Callable[[], bool], seconds: float = 20.0) -> None:
+def await_answer(ask: Callable[[], bool], seconds: float = SECONDS) -> None:
     """Wait until `ask` says so, across answers that do not come; AssertionError when it never
     does.
     """

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import psutil
 
+from tests.eventually import SECONDS
+
 ROOT = Path(__file__).resolve().parents[2]
 DEVSTACK = (sys.executable, "-m", "devstack")
-START_SECONDS = 60.0
+START_SECONDS = SECONDS
 _TAG = "FAIRLEAD_TEST_PLACES"
 
 
@@ -76,7 +78,7 @@ class Places:
                 continue
         return found
 
-    def leftovers(self, seconds: float = 3.0) -> list[str]:
+    def leftovers(self, seconds: float = 60.0) -> list[str]:
         """Name what is still there of stopped stacks after `seconds`: processes, sockets, private
         directories.
         """
@@ -105,7 +107,7 @@ def places() -> Iterator[Places]:
         shutil.rmtree(made.root, ignore_errors=True)
 
 
-def eventually(condition: Callable[[], bool], seconds: float) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
     """Wait until `condition` holds, at most `seconds`; return whether it does."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -184,7 +186,7 @@ class RunningStack:
             check=False,
         )
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = 20.0) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = SECONDS) -> int:
         """Send the supervisor a signal and return its exit status."""
         self.supervisor.send_signal(number)
         return self.supervisor.wait(seconds)

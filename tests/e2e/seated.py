@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 
-_PATIENCE_SECONDS = 30.0
+from tests.eventually import SECONDS
+
+_PATIENCE_SECONDS = SECONDS
 _UPGRADE = re.compile(rb"(?im)^(?:upgrade: *websocket|connection: *upgrade)\r\n")
 
 

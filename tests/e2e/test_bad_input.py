@@ -89,7 +89,7 @@ def nothing_came_of_it(scene: Scene, before: set[str]) -> None:
         left[:] = sorted(each for each in found if "/.trash/" not in each)
         return not left
 
-    assert eventually(is_clean, 10), left
+    assert eventually(is_clean), left
 
 
 @pytest.mark.parametrize("row", asked("rest"))

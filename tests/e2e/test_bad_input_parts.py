@@ -104,7 +104,7 @@ def without(scene: Scene, part: str) -> Iterator[None]:
         launch_id = scene.mesh.launch(scene.repository, with_offer(TRUE, OFFER))
         return scene.mesh.see_through(scene.repository, launch_id)[-1].type == "exited"
 
-    await_answer(works, 30)
+    await_answer(works)
 
 
 def on_every_surface(scene: Scene, row: Row) -> None:

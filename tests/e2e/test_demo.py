@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running_stack import DEVSTACK, ROOT, Places, eventually
+from tests.eventually import SECONDS
 
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
@@ -115,7 +116,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(
     with started_demo(own_places, "--repo", str(repository)) as process:
         time.sleep(moment)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(15) in {130, -signal.SIGINT}
+        assert process.wait(SECONDS) in {130, -signal.SIGINT}
     assert own_places.leftovers() == []
 
 
@@ -124,11 +125,11 @@ def test_ctrl_c_twice_during_the_launch_leaves_nothing(
 ) -> None:
     command = ("--cmd", "echo started; sleep 300")
     with started_demo(own_places, "--repo", str(repository), *command) as process:
-        assert eventually(lambda: "\nstarted" in said(own_places), 60), said(own_places)
+        assert eventually(lambda: "\nstarted" in said(own_places)), said(own_places)
         os.killpg(process.pid, signal.SIGINT)
         time.sleep(0.1)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(15) == 130
+        assert process.wait(SECONDS) == 130
     assert own_places.leftovers() == []
 
 
@@ -137,10 +138,10 @@ def test_a_killed_demo_leaves_no_process_and_the_next_removes_its_directory(
 ) -> None:
     command = ("--cmd", "echo started; sleep 300")
     with started_demo(own_places, "--repo", str(repository), *command) as process:
-        assert eventually(lambda: "\nstarted" in said(own_places), 60), said(own_places)
+        assert eventually(lambda: "\nstarted" in said(own_places)), said(own_places)
         process.kill()
         process.wait()
-        assert eventually(lambda: not own_places.processes(), 3), own_places.commands()
+        assert eventually(lambda: not own_places.processes()), own_places.commands()
     for left in (own_places.root / "tmp").iterdir():
         os.utime(left, (0, 0))
     assert demo(own_places, "--repo", str(repository), "--cmd", "true").returncode == 0

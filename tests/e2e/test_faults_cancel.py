@@ -20,6 +20,7 @@ from tests.e2e.endings import ending_of, make_offer
 from tests.e2e.mesh_client import MeshClient, command, reading, with_offer
 from tests.e2e.programs import PYTHON, numbered
 from tests.e2e.running_stack import RunningStack, eventually
+from tests.eventually import SECONDS
 from tests.fakes.local_repository import LocalRepository
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
@@ -126,13 +127,13 @@ def test_ctrl_c_in_the_client_ends_the_launch(
             case "at the start":
                 # It has begun to read the repository, if not more.
                 program = psutil.Process(client.pid)
-                assert eventually(lambda: bool(program.children()) or newest(mesh) != before, 10)
+                assert eventually(lambda: bool(program.children()) or newest(mesh) != before)
             case "in the steps":
-                assert eventually(lambda: newest(mesh) != before, 10)
+                assert eventually(lambda: newest(mesh) != before)
             case _:
                 assert client.stdout.readline() == b"up\n"
         client.send_signal(signal.SIGINT)
-        client.communicate(timeout=30)
+        client.communicate(timeout=SECONDS)
         assert client.returncode == 130, told.read_text()
         launch_id = newest(mesh)
         if launch_id != before:

@@ -72,7 +72,7 @@ def repository(hurt: RunningStack, local: LocalRepository) -> Iterator[Repositor
         await_launch(hurt, found)
         yield found
         await_launch(hurt, found)
-        is_bare(hurt, 15)
+        is_bare(hurt)
 
 
 def await_launch(stack: RunningStack, repository: Repository) -> None:
@@ -84,14 +84,14 @@ def await_launch(stack: RunningStack, repository: Repository) -> None:
             events = mesh.see_through(repository, mesh.launch(repository, offered))
             return output(events) == b"hello\n"
 
-        await_answer(works, 20)
+        await_answer(works)
 
 
 def kill(stack: RunningStack, room: str) -> None:
     """Kill a room with SIGKILL and wait until there is another process in its place."""
     pid = stack.pids[room]
     os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: stack.pids[room] != pid, 15)
+    assert eventually(lambda: stack.pids[room] != pid)
 
 
 @contextmanager
@@ -229,7 +229,7 @@ def test_a_killed_worker_takes_the_sandbox_of_a_launch_that_holds_one(
             mesh.post(f"/v1/sandboxes/{sandbox_id}/executions", {"arguments": ["true"]})
         return refused.value.reason == "sandbox_not_found"
 
-    assert eventually(is_refused, 60)
+    assert eventually(is_refused)
     assert mesh.record(launch_id)["state"] == "provisioned"
     mesh.cancel(launch_id)
     assert ending_of(mesh, launch_id).text("reason") == "requested"
@@ -253,7 +253,7 @@ def test_killed_signalling_goes_on_holding_what_is_held(
     mesh.follow(launch_id, until="provisioned")
     with redis_of(hurt) as redis:
         place = f"fairlead:launch:default:{launch_id}"
-        assert eventually(lambda: '"provisioned"' in (redis.hget(place, "record") or ""), 5)
+        assert eventually(lambda: '"provisioned"' in (redis.hget(place, "record") or ""))
     kill(hurt, "signalling")
     await_answer(lambda: mesh.record(launch_id)["state"] == "provisioned")
     assert mesh.record(launch_id)["released_at"] is None
@@ -279,7 +279,7 @@ def test_a_worker_that_is_told_to_stop_lets_the_command_end(
     assert output(events, "stderr") == talk("stderr", 60)
     assert events[-1].type == "exited"
     assert events[-1].detail["exit"] == mesh.record(launch_id)["exit"]
-    assert eventually(lambda: hurt.pids["sandbox-worker"] != pid, 15)
+    assert eventually(lambda: hurt.pids["sandbox-worker"] != pid)
 
 
 def test_signalling_that_is_told_to_stop_hands_its_watchers_on(
@@ -297,7 +297,7 @@ def test_signalling_that_is_told_to_stop_hands_its_watchers_on(
     with suppress(Problem):
         gathered += list(stream)
     assert gathered[-1].type == "output"
-    assert eventually(lambda: hurt.pids["signalling"] != pid, 15)
+    assert eventually(lambda: hurt.pids["signalling"] != pid)
 
     def goes_on() -> bool:
         gathered.extend(list(mesh.events(launch_id, cursor=gathered[-1].cursor))[1:])
@@ -318,7 +318,7 @@ def test_a_provisioner_that_is_told_to_stop_ends_its_checkouts(
             until_started(mesh, launch_id, "workspace")
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGCONT)
-        assert eventually(lambda: hurt.pids["workspace-provisioner"] != pid, 15)
+        assert eventually(lambda: hurt.pids["workspace-provisioner"] != pid)
         for launch_id in launches:
             for event in mesh.events(launch_id):
                 if event.type == "failed" or event.text("step") == "execution":

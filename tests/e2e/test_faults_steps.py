@@ -109,7 +109,7 @@ def full_of_sandboxes(stack: RunningStack) -> Iterator[None]:
     with redis_of(stack) as redis:
         key = next(redis.scan_iter("fairlead:host:*:sandbox"))
         # The host says how full it is every 5 s, for 15 s: not just before it does so again.
-        assert eventually(lambda: redis.pttl(key) > 10_700, 10)
+        assert eventually(lambda: redis.pttl(key) > 10_700)
     with worker_channel(stack, "sandbox.sock") as (channel, metadata):
         stub = sandbox_pb2_grpc.SandboxServiceStub(channel)
         keys = [uuid.uuid4().hex for _ in range(SANDBOXES)]
@@ -322,7 +322,7 @@ def test_a_full_host_fails_the_step_then_refuses_then_takes_again(
                 refusals.append(problem)
             return bool(refusals)
 
-        assert eventually(is_refused, 10)
+        assert eventually(is_refused)
         before = set(redis.scan_iter("fairlead:launch:*"))
         assert is_refused()
         assert set(redis.scan_iter("fairlead:launch:*")) == before
@@ -330,5 +330,5 @@ def test_a_full_host_fails_the_step_then_refuses_then_takes_again(
             assert (refusal.status, refusal.reason) == (503, "no_host")
             assert refusal.document["remedy"]
     is_bare(hurt)
-    await_answer(lambda: bool(mesh.launch(repository, TRUE)), 10)
+    await_answer(lambda: bool(mesh.launch(repository, TRUE)))
     is_bare(hurt)

@@ -31,6 +31,7 @@ from tests.e2e.mesh_client import (
 )
 from tests.e2e.programs import MANIFEST, PYTHON, talk, talker
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
+from tests.eventually import SECONDS
 from tests.fakes.local_repository import LocalRepository
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
@@ -151,7 +152,7 @@ def test_a_killed_client_resumes_over_every_surface(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
         )
-        assert eventually(lambda: told.stat().st_size > 1_000_000, 20)
+        assert eventually(lambda: told.stat().st_size > 1_000_000)
         client.kill()
         assert client.wait() == -signal.SIGKILL
     gathered = Gathered()
@@ -208,12 +209,12 @@ def test_what_is_killed_in_mid_output_costs_no_byte(
             stdout=stdout,
             stderr=stderr,
         )
-        assert eventually(lambda: streams["stdout"].stat().st_size > 500_000, 20)
+        assert eventually(lambda: streams["stdout"].stat().st_size > 500_000)
         psutil.Process(before).kill()
-        assert client.wait(60) == 0, streams["stderr"].read_bytes()[-1000:]
+        assert client.wait(SECONDS) == 0, streams["stderr"].read_bytes()[-1000:]
     assert streams["stdout"].read_bytes() == WHOLE["stdout"]
     assert WHOLE["stderr"] in streams["stderr"].read_bytes()
-    assert eventually(lambda: hurt.pids[part] != before, 10)
+    assert eventually(lambda: hurt.pids[part] != before)
     assert hurt.url == url
     with MeshClient(stack=hurt) as mesh:
 

@@ -15,9 +15,9 @@ from fairlead_sdk import AsyncFairlead, Fairlead
 from membrane import AccessRefused, ChildLost, DeadlineExceeded, UnsupportedUse
 from tests.e2e.running_stack import ROOT, RunningStack
 from tests.e2e.test_documents import blocks
+from tests.eventually import SECONDS
 from tests.fakes.git_client import GitClient
 
-SECONDS = 60.0
 _AVIARY = b'''
 """A module that exists in the repository alone."""
 

@@ -21,6 +21,7 @@ from signalling.mesh_rest_api import GatewayList
 from tests.e2e.mesh_client import MeshClient
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.e2e.test_socks import made_by, running
+from tests.eventually import SECONDS
 
 _ECHO = """
 import socketserver
@@ -42,7 +43,6 @@ server.serve_forever()
 """
 _SERVE = 'python3 -c "$1" > port & until [ -s port ]; do sleep 0.05; done; cat port'
 CONTENT = os.urandom(1_000_000)
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ import pytest
 
 from fairlead_sdk import Fairlead
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
+from tests.eventually import SECONDS
 
 CONTENT = os.urandom(3_000_000)
 _SERVE = """
@@ -68,7 +69,7 @@ def running(
     try:
         yield process
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(SECONDS) == 0
     finally:
         process.kill()
         process.communicate()
@@ -176,7 +177,7 @@ def test_a_gateway_that_starts_anew_gets_another_tunnel(
                 return _code(proxy, "sandbox", port) == 0
             return False
 
-        assert eventually(answers, 60)
+        assert eventually(answers)
 
 
 def test_a_forward_goes_over_a_tunnel_with_several_ports_and_sockets(
@@ -228,6 +229,6 @@ def test_where_no_url_of_a_gateway_can_be_reached_tunnels_go_over_a_data_channel
             status, listing = _curl(local["port"], f"http://sandbox:{port}/")
             assert (status, b"Directory listing" in listing) == (0, True)
             fairlead.sessions.close(str(local["session_id"]))
-            process.wait(20)
+            process.wait(SECONDS)
         assert fairlead.sessions.list() == ()
         made.release()

@@ -26,6 +26,7 @@ from tests.e2e.running_stack import (
     running_stack,
     start_supervisor,
 )
+from tests.eventually import SECONDS
 
 STUBS = (sys.executable, "-m", "tests.e2e.stub_stack")
 UP = (*STUBS, "up")
@@ -52,7 +53,7 @@ def verb(where: Places, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_down_leaves_nothing(stubs: RunningStack) -> None:
     assert len(stubs.pids) == 3
     assert verb(stubs.places, "down").returncode == 0
-    assert stubs.supervisor.wait(5) == 0
+    assert stubs.supervisor.wait(SECONDS) == 0
     assert stubs.places.leftovers() == []
 
 
@@ -76,7 +77,7 @@ def test_a_killed_supervisor_takes_everything_along_and_the_next_cleans_up(
     stubs: RunningStack,
 ) -> None:
     stubs.stop(signal.SIGKILL)
-    assert eventually(lambda: not stubs.places.processes(), 3)
+    assert eventually(lambda: not stubs.places.processes())
     left = list((stubs.places.root / "run").iterdir())
     assert len(left) == 1
     with running_stack(stubs.places, command=UP) as second:
@@ -117,11 +118,11 @@ def test_two_stacks_that_start_at_once_take_different_ports() -> None:
     with ExitStack() as opened:
         where = [opened.enter_context(places()) for _ in range(3)]
         supervisors = [start_supervisor(place, command=UP) for place in where]
-        ready = eventually(lambda: all((p.state / "stack.json").exists() for p in where), 30)
+        ready = eventually(lambda: all((p.state / "stack.json").exists() for p in where))
         described = [json.loads((place.state / "stack.json").read_text()) for place in where]
         for supervisor in supervisors:
             supervisor.terminate()
-        statuses = [supervisor.wait(10) for supervisor in supervisors]
+        statuses = [supervisor.wait(SECONDS) for supervisor in supervisors]
         assert ready
         assert len({entry["url"] for entry in described}) == 3
         assert statuses == [0, 0, 0]
@@ -145,7 +146,7 @@ def test_a_taken_port_is_passed_over(own_places: Places) -> None:
 def test_a_killed_part_comes_back(stubs: RunningStack, name: str) -> None:
     before = stubs.pids
     os.kill(before[name], signal.SIGKILL)
-    assert eventually(lambda: stubs.pids[name] != before[name], 5)
+    assert eventually(lambda: stubs.pids[name] != before[name])
     assert {**stubs.pids, name: 0} == {**before, name: 0}
     assert (
         f"{name} was ended by SIGKILL; starting it again"
@@ -207,7 +208,7 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_nothing(own_places: Places, at
     if attempt % 2:
         time.sleep(0.02)
         supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(10) in {0, 130, -signal.SIGINT}
+    assert supervisor.wait(SECONDS) in {0, 130, -signal.SIGINT}
     assert own_places.leftovers() == []
 
 
@@ -217,8 +218,8 @@ def test_a_client_of_the_state_directory_does_not_need_the_default_one(
     own_places.extra = {"FAIRLEAD_STATE": str(tmp_path / "elsewhere")}
     supervisor = start_supervisor(own_places, command=UP)
     try:
-        assert eventually((tmp_path / "elsewhere" / "stack.json").exists, 20)
+        assert eventually((tmp_path / "elsewhere" / "stack.json").exists)
         assert not own_places.state.exists()
     finally:
         supervisor.terminate()
-        assert supervisor.wait(10) == 0
+        assert supervisor.wait(SECONDS) == 0

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fairlead_sdk import Fairlead
 from tests.e2e.running_stack import RunningStack, places, running_stack
+from tests.eventually import SECONDS
 
 
 @contextmanager
@@ -70,11 +71,11 @@ def test_a_host_that_is_allowed_is_reached_and_another_is_not() -> None:
             with _forwarding(stack, sandbox_id, f"0:127.0.0.1:{port}") as (process, local):
                 assert _received(local) == b"hello"
                 process.send_signal(signal.SIGINT)
-                assert process.wait(30) == 0
+                assert process.wait(SECONDS) == 0
             with _forwarding(stack, sandbox_id, f"0:127.0.0.1:{other}") as (process, local):
                 with suppress(ConnectionResetError):
                     assert _received(local) == b""
                 assert process.stderr is not None
                 assert "FAIRLEAD_RELAY_TARGETS" in process.stderr.readline()
                 process.send_signal(signal.SIGINT)
-                assert process.wait(30) == 0
+                assert process.wait(SECONDS) == 0

@@ -96,7 +96,7 @@ def whole_trace(mesh: MeshClient, launch_id: str) -> list[Span]:
         names = {span.name for span in spans}
         return services >= ROOMS and names >= expected and not orphans(spans)
 
-    eventually(is_whole, 10.0)
+    eventually(is_whole)
     return read_trace(mesh, launch_id)
 
 

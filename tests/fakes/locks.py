@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-SECONDS = 60.0
+from tests.eventually import SECONDS
 
 
 class SeenLock:

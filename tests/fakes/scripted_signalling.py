@@ -11,6 +11,7 @@ import grpc
 
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead.gateway.v1 import gateway_pb2_grpc as rpc
+from tests.eventually import SECONDS
 from tests.fakes.port_worker import PortWorkerFake
 
 _Context = grpc.aio.ServicerContext[pb.SynchronizeRequest, pb.SynchronizeResponse]
@@ -104,7 +105,7 @@ class ScriptedSignalling(rpc.GatewayServiceServicer):
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, fact: Callable[[], bool], seconds: float = 60.0) -> None:
+    async def until(self, fact: Callable[[], bool], seconds: float = SECONDS) -> None:
         """Wait until `fact` holds, looking whenever a gateway said something."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(fact)

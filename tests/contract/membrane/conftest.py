@@ -16,6 +16,7 @@ from membrane.remote import isolate_at
 from membrane.sessions import sessions
 from membrane.walling import wall_terms
 from tests.contract.membrane.worker_place import WorkerPlace, own_worker
+from tests.eventually import SECONDS
 
 ROOT = Path(__file__).parents[3]
 SHOP = "tests.contract.membrane.targets.shop"
@@ -29,7 +30,7 @@ def _no_process_is_left() -> Iterator[None]:
     what is below it.
     """
     yield
-    pool, ends_at = sessions().pool, time.monotonic() + 50
+    pool, ends_at = sessions().pool, time.monotonic() + SECONDS
     kinds = list(pool._kinds.values())
     while pool.is_peopled or any(kind.is_refilling for kind in kinds):
         assert time.monotonic() < ends_at

@@ -16,9 +16,9 @@ from membrane.sessions import Sessions, search_path, sessions
 from membrane.spawning import ZygoteSpec
 from membrane.walling import wall_terms
 from tests.contract.membrane.plain_fittings import fit_parent
+from tests.eventually import SECONDS
 
 GUEST = "tests.contract.membrane.plain_fittings:fit_child"
-SECONDS = 50.0
 ISOLATIONS = ("process", "walled")
 Table = dict[str, Callable[..., object]]
 

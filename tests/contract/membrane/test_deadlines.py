@@ -20,12 +20,12 @@ from membrane.sessions import sessions
 from tests.contract.membrane.plain_fittings import call
 from tests.contract.membrane.plain_sessions import (
     ISOLATIONS,
-    SECONDS,
     need,
     open_plain,
     plain_link,
     watched,
 )
+from tests.eventually import SECONDS
 
 SHORT = CallOptions(deadline=0.1)
 LONG = CallOptions(deadline=SECONDS)

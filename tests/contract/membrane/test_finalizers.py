@@ -23,7 +23,8 @@ from membrane.regions import LaneRegions
 from membrane.session import Session
 from membrane.sessions import sessions
 from tests.contract.membrane.conftest import Isolate
-from tests.contract.membrane.plain_sessions import SECONDS, spec_of, watched
+from tests.contract.membrane.plain_sessions import spec_of, watched
+from tests.eventually import SECONDS
 
 Act = Callable[[], object]
 

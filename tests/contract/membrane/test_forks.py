@@ -16,7 +16,7 @@ import membrane
 from membrane import isolating
 from membrane.sessions import sessions
 from tests.contract.membrane.conftest import ROOT, SHOP, Isolate
-from tests.contract.membrane.plain_sessions import SECONDS
+from tests.eventually import SECONDS
 
 
 def isolated() -> Any:

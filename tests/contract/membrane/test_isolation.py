@@ -15,7 +15,8 @@ from membrane.errors import IsolationWarning, ProtocolError, UnsupportedUse
 from membrane.sessions import sessions
 from membrane.walling import WallTerms, wall_terms
 from tests.contract.membrane.plain_fittings import call
-from tests.contract.membrane.plain_sessions import ISOLATIONS, SECONDS, need, open_plain, spec_of
+from tests.contract.membrane.plain_sessions import ISOLATIONS, need, open_plain, spec_of
+from tests.eventually import SECONDS
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)

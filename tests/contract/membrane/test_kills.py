@@ -25,13 +25,13 @@ from membrane.sessions import sessions
 from tests.contract.membrane.plain_fittings import call
 from tests.contract.membrane.plain_sessions import (
     ISOLATIONS,
-    SECONDS,
     need,
     open_plain,
     plain_link,
     spec_of,
     watched,
 )
+from tests.eventually import SECONDS
 
 ROOT = Path(__file__).parents[3]
 LONG = CallOptions(deadline=SECONDS)

@@ -23,7 +23,6 @@ from membrane.sessions import sessions
 from tests.contract.membrane.plain_fittings import call
 from tests.contract.membrane.plain_sessions import (
     ISOLATIONS,
-    SECONDS,
     Table,
     need,
     open_plain,
@@ -31,6 +30,7 @@ from tests.contract.membrane.plain_sessions import (
     spec_of,
     watched,
 )
+from tests.eventually import SECONDS
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)

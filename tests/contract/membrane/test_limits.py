@@ -14,7 +14,8 @@ from membrane.service import service
 from membrane.sessions import Sessions
 from membrane.spawning import Uids
 from tests.contract.membrane.plain_fittings import call
-from tests.contract.membrane.plain_sessions import SECONDS, open_plain, spec_of, watched
+from tests.contract.membrane.plain_sessions import open_plain, spec_of, watched
+from tests.eventually import SECONDS
 
 
 @pytest.fixture

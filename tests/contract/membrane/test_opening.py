@@ -22,7 +22,7 @@ from membrane.packets import pack
 from membrane.parent_link import ParentLink
 from membrane.service import Service, service
 from tests.contract.membrane.plain_fittings import fit_child
-from tests.contract.membrane.plain_sessions import SECONDS
+from tests.eventually import SECONDS
 
 CONFIGURED = msgspec.msgpack.encode([REQUEST, 1, CONFIGURE, None, 0, "", None, 0, []])
 

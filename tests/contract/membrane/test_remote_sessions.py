@@ -8,7 +8,8 @@ import pytest
 
 from membrane import ChildLost, SessionConflict, UnsupportedUse
 from membrane.remote import close_session_at, isolate_at, prewarm_at
-from tests.contract.membrane.worker_place import SECONDS, WorkerPlace
+from tests.contract.membrane.worker_place import WorkerPlace
+from tests.eventually import SECONDS
 
 TALKER = "tests.contract.membrane.targets.talker:Talker"
 

@@ -20,12 +20,12 @@ from fairlead.object.v1 import object_pb2, object_pb2_grpc
 from membrane import ChildLost, DeadlineExceeded, SessionConflict, UnsupportedUse
 from membrane.remote import close_place, isolate_at
 from tests.contract.membrane.worker_place import (
-    SECONDS,
     OwnWorker,
     WorkerPlace,
     own_worker,
 )
 from tests.contract.wire.sandbox_room import TENANT
+from tests.eventually import SECONDS
 
 TALKER = "tests.contract.membrane.targets.talker:Talker"
 

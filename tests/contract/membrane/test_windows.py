@@ -19,7 +19,8 @@ from membrane.session import Session
 from membrane.sessions import Sessions, sessions
 from membrane.spawning import Child, Uids
 from tests.contract.membrane.plain_fittings import call
-from tests.contract.membrane.plain_sessions import SECONDS, open_plain, spec_of, watched
+from tests.contract.membrane.plain_sessions import open_plain, spec_of, watched
+from tests.eventually import SECONDS
 from tests.fakes.locks import SeenLock
 
 

@@ -24,9 +24,9 @@ from fairlead.object.v1 import object_pb2, object_pb2_grpc
 from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from membrane.errors import MembraneError
 from tests.contract.wire.sandbox_room import TENANT, room_process, room_settings
+from tests.eventually import SECONDS
 
 TARGETS = Path(__file__).parent / "targets"
-SECONDS = 60.0
 _READ_BYTES = 1 << 18
 _AT_ONCE = [(f"grpc.{which}_reconnect_backoff_ms", 200) for which in ("initial", "min", "max")]
 

@@ -26,8 +26,7 @@ from fairlead_tunnel.native_port import NativePort
 from fairlead_tunnel.pump import MessagePort, Pump
 from fairlead_tunnel.relay import Relay
 from tests.contract.native.peers import trickle
-
-SECONDS = 60.0
+from tests.eventually import SECONDS
 
 
 class Association(Protocol):

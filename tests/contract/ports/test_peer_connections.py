@@ -27,11 +27,11 @@ from fairlead_tunnel.peer_connection import (
     StateChanged,
 )
 from fairlead_tunnel.pump import MessagePort
+from tests.eventually import SECONDS
 from tests.fakes.peer_core import PeerCoreFake
 
 pytestmark = pytest.mark.asyncio
 
-SECONDS = 30.0
 COMPLETE, TRICKLE = PeerPlan(), PeerPlan(trickles=True)
 
 

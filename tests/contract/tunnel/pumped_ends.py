@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from fairlead_tunnel.pumped_driver import PumpedDriver
 from fairlead_tunnel.tunnel import MOST_CHANNELS, Side
-from tests.contract.tunnel.talks import SECONDS
 from tests.contract.tunnel.tunnel_world import ClientEnd, GatewayEnd, World, world
+from tests.eventually import SECONDS
 
 if TYPE_CHECKING:
     from fairlead_native import Pump

@@ -10,9 +10,9 @@ import pytest
 from fairlead_tunnel.carriers import CarrierLost
 from fairlead_tunnel.handshake import AttachRefused
 from tests.contract.tunnel.pumped_ends import MakeWorld
-from tests.contract.tunnel.talks import SECONDS, echo, whole
+from tests.contract.tunnel.talks import echo, whole
 from tests.contract.tunnel.tunnel_world import World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,10 +20,9 @@ from tests.contract.tunnel.channel_world import Meeting, attach_channel
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import echo, whole
 from tests.contract.tunnel.tunnel_world import World
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
-SECONDS = 60
 CORES: dict[str, Callable[[], PeerCore]] = {"aiortc": AiortcCore}
 if importlib.util.find_spec("fairlead_native"):
     CORES["native"] = NativeCore

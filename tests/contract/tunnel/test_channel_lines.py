@@ -18,10 +18,9 @@ from tests.contract.tunnel.line_world import Gateway, Mesh, World, world
 from tests.contract.tunnel.test_channel_carriers import CORES
 from tests.contract.tunnel.test_lines import CONTENT, echoed, listening
 from tests.contract.tunnel.test_ways import Talk, kind_of
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
 SIZE = 512 * 1024
 
 

@@ -11,7 +11,8 @@ import pytest
 from fairlead_tunnel.conversation import Conversation
 from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.http_posts import HttpPosts
-from tests.contract.tunnel.talks import SECONDS, reset
+from tests.contract.tunnel.talks import reset
+from tests.eventually import SECONDS
 
 pytestmark = pytest.mark.asyncio
 

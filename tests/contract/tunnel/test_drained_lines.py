@@ -15,10 +15,9 @@ from fairlead_tunnel.tunnel import CHANNEL_WINDOW
 from tests.contract.tunnel.line_world import Exit, Gateway, World, echo, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listening
 from tests.contract.tunnel.test_socks import DONE, request
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
 
 
 @asynccontextmanager

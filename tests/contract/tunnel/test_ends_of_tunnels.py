@@ -16,9 +16,9 @@ from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
 from fairlead_tunnel.tunnel import CHANNEL_WINDOW
 from tests.contract.tunnel.http_world import attach_socket, http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
-from tests.contract.tunnel.talks import SECONDS, echo, whole
+from tests.contract.tunnel.talks import echo, whole
 from tests.contract.tunnel.tunnel_world import ClientEnd, World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import buffering_hop
 
 pytestmark = pytest.mark.asyncio

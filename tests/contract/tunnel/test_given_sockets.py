@@ -22,11 +22,10 @@ from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.socket_hop import echoes, gone, is_given_by
 from tests.contract.tunnel.talks import whole
 from tests.contract.tunnel.tunnel_world import Hop, World
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 SIZE = 8 * 1024 * 1024
-SECONDS = 60
 MASK = bytes(4)
 """A mask that changes nothing."""
 

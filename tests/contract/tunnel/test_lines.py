@@ -22,10 +22,9 @@ from fairlead_tunnel.frames import Open, Segment, decode
 from fairlead_tunnel.targets import Target
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, echo, world
 from tests.contract.tunnel.test_socks import DONE, request
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
 CONTENT = secrets.token_bytes(4 * 1024 * 1024)
 
 

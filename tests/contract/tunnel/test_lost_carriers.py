@@ -9,9 +9,9 @@ import pytest
 
 from fairlead_tunnel import records
 from tests.contract.tunnel.pumped_ends import MakeWorld
-from tests.contract.tunnel.talks import SECONDS, SIZE, echo, whole
+from tests.contract.tunnel.talks import SIZE, echo, whole
 from tests.contract.tunnel.tunnel_world import World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

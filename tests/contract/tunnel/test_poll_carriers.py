@@ -12,12 +12,11 @@ from fairlead_tunnel.handshake import AttachRefused
 from tests.contract.tunnel.http_world import attach_socket, http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import Fate, buffering_hop
 
 pytestmark = pytest.mark.asyncio
 SIZE = 16 * 1024 * 1024
-SECONDS = 60
 
 
 async def test_bytes_go_both_ways_through_a_hop_that_buffers(any_world: MakeWorld) -> None:

@@ -13,12 +13,11 @@ from fairlead_tunnel.endpoints import Endpoint
 from tests.contract.tunnel.http_world import http_door, polling
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import echo, whole
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import Choice, Fate, buffering_hop
 
 pytestmark = pytest.mark.asyncio
 SIZE = 8 * 1024 * 1024
-SECONDS = 120
 QUARTER = 256 * 1024
 EARLY = bytes(2000)
 

@@ -12,10 +12,10 @@ from errno import ECONNREFUSED, ETIMEDOUT
 
 from fairlead_native import Pump
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
-from tests.contract.tunnel.talks import SECONDS, echo, whole
+from tests.contract.tunnel.talks import echo, whole
 from tests.contract.tunnel.tunnel_world import world
 from tests.contract.wire.full_server import crowd
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

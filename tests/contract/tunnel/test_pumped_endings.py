@@ -12,7 +12,7 @@ from fairlead_native import Pump
 from fairlead_tunnel.frames import Close, decode
 from fairlead_tunnel.outbox import SMALLEST_BATCH, Batch
 from tests.contract.tunnel.pumped_ends import PumpedGatewayEnd
-from tests.contract.tunnel.talks import SECONDS
+from tests.eventually import SECONDS
 
 pytestmark = pytest.mark.asyncio
 

@@ -15,9 +15,9 @@ pytest.importorskip("fairlead_native", reason="the native core is not built: mak
 from fairlead_native import Pump
 from fairlead_tunnel.tunnel import CHANNEL_WINDOW, MOST_CHANNELS
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
-from tests.contract.tunnel.talks import SECONDS, echo
+from tests.contract.tunnel.talks import echo
 from tests.contract.tunnel.tunnel_world import World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 DRAINING = "gateway_draining"

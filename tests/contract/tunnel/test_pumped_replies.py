@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("fairlead_native", reason="the native core is not built: make native")
 
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
-from tests.contract.tunnel.talks import SECONDS, echo
+from tests.contract.tunnel.talks import echo
 from tests.contract.tunnel.test_pumped_given_back import Waiting, ends, given, wants
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

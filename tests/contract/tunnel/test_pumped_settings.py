@@ -16,9 +16,9 @@ from fairlead_native import Pump
 from fairlead_tunnel.pumped_driver import PumpedDriver
 from fairlead_tunnel.tunnel import Side, TunnelFull
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd, PumpedGatewayEnd
-from tests.contract.tunnel.talks import SECONDS, echo
+from tests.contract.tunnel.talks import echo
 from tests.contract.tunnel.tunnel_world import ClientEnd, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

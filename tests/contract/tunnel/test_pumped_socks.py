@@ -18,7 +18,7 @@ from fairlead_tunnel.ways import Kind
 from tests.contract.tunnel.line_world import echo
 from tests.contract.tunnel.line_world import world as line_world
 from tests.contract.tunnel.pumped_ends import PumpedClientEnd
-from tests.contract.tunnel.talks import SECONDS, reset
+from tests.contract.tunnel.talks import reset
 from tests.contract.tunnel.test_lines import CONTENT, echoed_by
 from tests.contract.tunnel.test_pumped_given_back import (
     DRAINING,
@@ -31,7 +31,7 @@ from tests.contract.tunnel.test_pumped_given_back import (
 )
 from tests.contract.tunnel.test_socks import DONE, request
 from tests.contract.tunnel.test_ways import behind_http, kind_of
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import Fate, buffering_hop
 from tests.fuzz.proxies import CREDENTIALS, check_same
 from tests.unit.fairlead_tunnel.tunnel_vectors import SOCKS_VECTORS

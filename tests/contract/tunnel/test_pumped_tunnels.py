@@ -20,9 +20,9 @@ from tests.contract.tunnel.pumped_ends import (
     PumpedGatewayEnd,
     world_of,
 )
-from tests.contract.tunnel.talks import SECONDS, digest, echo, reset, whole
+from tests.contract.tunnel.talks import digest, echo, reset, whole
 from tests.contract.tunnel.tunnel_world import World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 SIZE = 64 * 1024 * 1024

@@ -13,11 +13,10 @@ from fairlead_tunnel.websocket_pipe import SOCKET_PATH, SocketRefused, connect_w
 from tests.contract.tunnel.http_world import attach_socket, http_door
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 SIZE = 16 * 1024 * 1024
-SECONDS = 60
 
 
 async def test_bytes_go_both_ways_and_both_ends_end(any_world: MakeWorld) -> None:

@@ -11,10 +11,9 @@ from tests.contract.tunnel.http_world import attach_socket, http_door
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.socket_hop import SocketHop, echoes, gone, is_given_by, passed
 from tests.contract.tunnel.tunnel_world import Hop
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
-SECONDS = 60
 MASK = bytes(4)
 """A mask that changes nothing."""
 

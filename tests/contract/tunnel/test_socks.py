@@ -19,11 +19,10 @@ import pytest
 
 from fairlead_tunnel.socks5 import Credentials, Reply, encode_reply
 from tests.contract.tunnel.line_world import World, echo, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.openssh import OpenSshServer, openssh_server, sshd_program
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
 CONTENT = secrets.token_bytes(8 * 1024 * 1024)
 CREDENTIALS = Credentials(b"ada", b"enigma")
 DONE = encode_reply(Reply.SUCCEEDED)

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.tunnel.line_world import world
-from tests.contract.tunnel.test_socks import SECONDS, ran, serving
+from tests.contract.tunnel.test_socks import ran, serving
+from tests.eventually import SECONDS
 
 pytestmark = pytest.mark.asyncio
 _WHEEL = "hawser-1.0-py3-none-any.whl"

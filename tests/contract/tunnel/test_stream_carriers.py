@@ -15,12 +15,11 @@ from tests.contract.tunnel.http_world import attach_socket, attach_stream, http_
 from tests.contract.tunnel.pumped_ends import MakeWorld
 from tests.contract.tunnel.talks import digest, echo, whole
 from tests.contract.tunnel.tunnel_world import World
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import buffering_hop
 
 pytestmark = pytest.mark.asyncio
 SIZE = 16 * 1024 * 1024
-SECONDS = 60
 NAME = "0" * 32
 
 

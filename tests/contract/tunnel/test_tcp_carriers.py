@@ -12,9 +12,9 @@ from fairlead_tunnel.frames import Accepted, batch_header, encode
 from fairlead_tunnel.outbox import Batch
 from fairlead_tunnel.tunnel_driver import TunnelDriver
 from tests.contract.tunnel.pumped_ends import MakeWorld
-from tests.contract.tunnel.talks import SECONDS, SIZE, digest, echo, reset, whole
+from tests.contract.tunnel.talks import SIZE, digest, echo, reset, whole
 from tests.contract.tunnel.tunnel_world import ClientEnd, GatewayEnd, World, world
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = pytest.mark.asyncio
 

@@ -17,10 +17,9 @@ from fairlead_tunnel.tunnel_driver import TunnelDriver
 from tests.contract.tunnel.line_world import Gateway, World, echo, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, echoed_by, listening, said
 from tests.contract.tunnel.test_socks import CREDENTIALS, DONE, request
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
-SECONDS = 60
 GREETING = b"\x05\x01\x02"
 SHOWN = b"\x01\x03ada\x06enigma"
 

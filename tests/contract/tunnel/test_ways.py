@@ -20,12 +20,11 @@ from fairlead_tunnel.ways import Kind
 from relay_gateway.http_api import GatewayApp, serve_gateway
 from tests.contract.tunnel.line_world import Gateway, Mesh, World, world
 from tests.contract.tunnel.test_lines import CONTENT, echoed, listening
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.buffering_hop import Fate, buffering_hop
 from tests.fakes.passing_hop import passing_hop
 
 pytestmark = pytest.mark.asyncio
-SECONDS = 60
 SIZE = 2 * 1024 * 1024
 
 

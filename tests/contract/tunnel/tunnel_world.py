@@ -333,7 +333,7 @@ class World:
 def make_ticket(key: TicketKey, private: X25519PrivateKey) -> TunnelTicket:
     """Return a ticket as signalling would hand it out."""
     tunnel_id, psk = secrets.token_bytes(16), secrets.token_bytes(32)
-    grant = Grant(tunnel_id.hex(), "default", "ses_a", "lau_a", psk, time.time() + 60)
+    grant = Grant(tunnel_id.hex(), "default", "ses_a", "lau_a", psk, time.time() + 600)
     return TunnelTicket(
         tunnel_id=tunnel_id,
         ticket=key.seal(grant, random=secrets.token_bytes),

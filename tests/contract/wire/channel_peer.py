@@ -16,11 +16,10 @@ from collections.abc import Iterable
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_sdk.forwarding import forward, open_tunnel
 from fairlead_tunnel.native_core import NativeCore
+from tests.eventually import SECONDS
 from tests.fakes.port_worker import open_servers, open_worker
 from tests.fakes.scripted_sessions import ScriptedSessions
 from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
-
-SECONDS = 40.0
 
 
 def addresses(description: str, candidates: Iterable[str]) -> list[str]:

@@ -15,6 +15,7 @@ from fairlead_sdk.forwarding import LocalPort
 from fairlead_tunnel.peer_connection import PeerCore
 from relay_gateway.settings import Settings
 from relay_gateway.wiring import Gateway, build
+from tests.eventually import SECONDS
 from tests.fakes.port_worker import PortWorkerFake, Servers, open_servers, open_worker
 from tests.fakes.scripted_sessions import ScriptedSessions
 from tests.fakes.scripted_signalling import ScriptedSignalling, serve_signalling
@@ -83,7 +84,7 @@ async def echoed(local: LocalPort, content: bytes) -> bytes:
     return answer
 
 
-async def until(fact: Callable[[], bool], seconds: float = 60.0) -> None:
+async def until(fact: Callable[[], bool], seconds: float = SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while not fact():  # noqa: ASYNC110 - several facts have no event
             await asyncio.sleep(0.02)

@@ -17,8 +17,9 @@ from typing import TypedDict
 
 import pytest
 
+from tests.eventually import SECONDS
+
 ROOT = Path(__file__).parents[3]
-SECONDS = 60
 
 pytestmark = [
     pytest.mark.root,

@@ -19,6 +19,7 @@ from fairlead_sdk.agent import Agent, sole_owner
 from fairlead_sdk.agent_client import dial
 from fairlead_sdk.agent_place import agent_socket_path, agent_token
 from tests.contract.wire.agent_shell import CANCEL, EVENTS, Shell, launches, make_shell, with_agent
+from tests.eventually import SECONDS
 from tests.fakes import launch_documents as documents
 from tests.fakes.scripted_door import Answer, Script, serve
 
@@ -164,7 +165,7 @@ def test_a_reader_that_leaves_cancels_the_launch(shell: Shell) -> None:
     assert process.stdout is not None
     os.read(process.stdout.fileno(), 2)
     process.stdout.close()
-    assert process.wait(60) == 141
+    assert process.wait(SECONDS) == 141
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()

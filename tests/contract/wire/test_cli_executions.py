@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.wire.cli_runner import LAUNCH, CliRunner, make_cli
+from tests.eventually import SECONDS
 from tests.fakes import launch_documents as documents
 from tests.fakes.scripted_door import Answer, Script, problem, serve
 
@@ -69,7 +70,7 @@ def test_who_leaves_a_command_hears_where_it_goes_on(cli: CliRunner) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 128 + signal.SIGTERM
+        assert process.wait(SECONDS) == 128 + signal.SIGTERM
         assert f"fairlead logs -f {documents.EXECUTION_ID}".encode() in process.stderr.read()
 
 
@@ -80,7 +81,7 @@ def test_a_command_whose_reader_is_gone_hears_of_it(cli: CliRunner) -> None:
         assert process.stdout is not None
         process.stdout.read(1)
         process.stdout.close()
-        assert process.wait(20) == 128 + signal.SIGPIPE
+        assert process.wait(SECONDS) == 128 + signal.SIGPIPE
     told = [one.document for one in cli.script.asked("POST", f"{EXECUTION}/signal")]
     assert told == [{"signal": signal.SIGPIPE}]
 

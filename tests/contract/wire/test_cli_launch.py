@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.wire.cli_runner import LAUNCH, CliRunner, make_cli
+from tests.eventually import SECONDS
 from tests.fakes import launch_documents as documents
 from tests.fakes.scripted_door import Answer, Script, problem, serve
 
@@ -260,7 +261,7 @@ def test_an_interrupt_cancels_the_launch(number: int, status: int, cli: CliRunne
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(number)
-        assert process.wait(20) == status
+        assert process.wait(SECONDS) == status
     assert len(cli.script.asked("POST", CANCEL)) == 1
 
 
@@ -344,6 +345,6 @@ def test_a_reader_that_leaves_ends_it_quietly(cli: CliRunner) -> None:
         assert process.stderr is not None
         os.read(process.stdout.fileno(), 2)
         process.stdout.close()
-        assert process.wait(20) == 128 + signal.SIGPIPE
+        assert process.wait(SECONDS) == 128 + signal.SIGPIPE
         assert process.stderr.read() == b""
     assert len(cli.script.asked("POST", CANCEL)) == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.wire.cli_runner import LAUNCH, CliRunner, make_cli
+from tests.eventually import SECONDS
 from tests.fakes import launch_documents as documents
 from tests.fakes.scripted_door import Answer, Script, problem, serve
 
@@ -96,7 +97,7 @@ def test_exec_sends_an_interrupt_on(cli: CliRunner) -> None:
         while not cli.script.asked("POST", f"{EXECUTION}/signal"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(SECONDS) == 130
     assert cli.script.asked("POST", f"{EXECUTION}/signal")[0].document == {"signal": 2}
 
 
@@ -342,7 +343,7 @@ def test_an_interrupt_during_up_is_the_stacks_own(cli: CliRunner, tmp_path: Path
         assert process.stdout is not None
         assert process.stdout.readline() == b"up --detach\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 7
+        assert process.wait(SECONDS) == 7
         assert process.stdout.read() == b"tidied\n"
 
 

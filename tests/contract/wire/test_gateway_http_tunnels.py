@@ -12,9 +12,10 @@ import pytest
 from fairlead_tunnel.endpoints import Endpoint
 from fairlead_tunnel.websocket_pipe import connect_websocket
 from tests.contract.tunnel.http_world import attach_pipe, polls
-from tests.contract.tunnel.talks import SECONDS, SIZE
+from tests.contract.tunnel.talks import SIZE
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
+from tests.eventually import SECONDS
 from tests.fakes.buffering_hop import buffering_hop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]

@@ -14,10 +14,11 @@ import pytest
 from fairlead.gateway.v1 import gateway_pb2 as pb
 from fairlead_tunnel.handshake import AttachRefused
 from fairlead_tunnel.pumped_driver import PumpedDriver
-from tests.contract.tunnel.talks import SECONDS, SIZE, echo, reset
+from tests.contract.tunnel.talks import SIZE, echo, reset
 from tests.contract.tunnel.tunnel_world import Hop, Talk
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
+from tests.eventually import SECONDS
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]
 

@@ -27,12 +27,12 @@ from fairlead_sdk.objects import SandboxObjects
 from membrane import ChildLost, ProtocolError, UnsupportedUse
 from tests.contract.wire.front_door import make_door
 from tests.contract.wire.test_terminal_socket import Served, Socket, connected
+from tests.eventually import SECONDS
 from tests.fakes.front_door import SANDBOX
 from tests.fakes.locks import SeenLock
 
 pytestmark = pytest.mark.asyncio
 PATH = f"/v1/sandboxes/{SANDBOX}/objects"
-SECONDS = 30.0
 
 
 @pytest_asyncio.fixture

@@ -27,6 +27,7 @@ from tests.contract.wire.sandbox_room import (
     room_in_process,
     room_settings,
 )
+from tests.eventually import SECONDS
 from tests.fakes.walled import survey
 
 pytestmark = pytest.mark.asyncio
@@ -48,7 +49,6 @@ while True:
 """
 
 _SYSTEM_PYTHON = "/usr/bin/python3"
-SECONDS = 30.0
 
 
 @pytest.fixture

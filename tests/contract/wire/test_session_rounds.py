@@ -21,13 +21,13 @@ from fairlead_sdk.session_errors import RestartFailed
 from fairlead_tunnel.cores import cores
 from fairlead_tunnel.peer_connection import PeerCore
 from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, connect, echoed, mesh, until
+from tests.eventually import SECONDS
 from tests.fakes.peer_core import Network, PeerConnectionFake, PeerCoreFake
 from tests.fakes.scripted_sessions import away
 
 pytestmark = pytest.mark.asyncio
 
 CONTENT = os.urandom(400_000)
-SECONDS = 60
 
 
 @dataclass

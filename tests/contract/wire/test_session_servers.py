@@ -15,13 +15,12 @@ from fairlead_tunnel.cores import cores
 from signalling.ice_servers import IcePolicy
 from tests.contract.wire.gateway_mesh import LAUNCH, echoed, mesh, until
 from tests.coturn import Coturn, coturn_server
-from tests.eventually import eventually
+from tests.eventually import SECONDS, eventually
 from tests.fakes.peer_core import Network, PeerCoreFake
 
 pytestmark = pytest.mark.asyncio
 
 SESSION = "ses_" + "a" * 26
-SECONDS = 60
 
 
 def relays(coturn: Coturn, *, age: timedelta = timedelta()) -> tuple[SessionServer, ...]:

@@ -21,10 +21,10 @@ from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.pump import Ending, Pump
 from relay_gateway.worker_door import WorkerDoor
 from tests.contract.wire.sandbox_room import SandboxRoom, room_in_process, room_settings
+from tests.eventually import SECONDS
 
 pytestmark = pytest.mark.asyncio
 
-SECONDS = 30.0
 _LONG = "stty -echo; echo ready; cat"
 
 

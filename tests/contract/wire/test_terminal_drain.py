@@ -15,11 +15,10 @@ from fairlead_sdk.forwarding import open_session
 from fairlead_sdk.terminal_channels import TerminalChannel, terminal_channel
 from tests.contract.wire.gateway_mesh import LAUNCH, mesh
 from tests.contract.wire.sandbox_room import SandboxRoom, room_in_process, room_settings
+from tests.eventually import SECONDS
 from tests.fakes.port_worker import PortWorkerFake
 
 pytestmark = pytest.mark.asyncio
-
-SECONDS = 60
 
 
 class TerminalWorker(PortWorkerFake):

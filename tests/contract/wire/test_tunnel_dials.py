@@ -13,10 +13,11 @@ import pytest
 
 from relay_gateway import wiring
 from relay_gateway.dialler import Dialler
-from tests.contract.tunnel.talks import SECONDS, echo, reset
+from tests.contract.tunnel.talks import echo, reset
 from tests.contract.wire.full_server import crowd
 from tests.contract.wire.gateway_mesh import Mesh, mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
+from tests.eventually import SECONDS
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]
 

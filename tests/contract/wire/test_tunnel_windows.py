@@ -12,10 +12,11 @@ import pytest
 from fairlead_tunnel.endpoints import Endpoint
 from fairlead_tunnel.websocket_pipe import connect_websocket
 from tests.contract.tunnel.http_world import attach_pipe, polls
-from tests.contract.tunnel.talks import SECONDS, SIZE, reset
+from tests.contract.tunnel.talks import SIZE, reset
 from tests.contract.wire.full_server import full_server
 from tests.contract.wire.gateway_mesh import mesh, until
 from tests.contract.wire.tunnel_client import TunnelClient, tunnel_client, want_tunnel
+from tests.eventually import SECONDS
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("each_pump")]
 

@@ -68,7 +68,7 @@ class TunnelClient:
         return self.end.endings[known][1]
 
 
-def ticket_of(hello: pb.Hello, session_id: str, *, seconds: float = 60.0) -> TunnelTicket:
+def ticket_of(hello: pb.Hello, session_id: str, *, seconds: float = 600.0) -> TunnelTicket:
     """Return a ticket for a session at the gateway that said this hello."""
     key = TicketKey(secret=hello.tunnel.ticket_secret, gateway_id=hello.gateway_id)
     tunnel_id, psk = secrets.token_bytes(16), secrets.token_bytes(32)

@@ -93,4 +93,4 @@ def test_a_page_that_goes_away_leaves_no_session(
         def close_reason() -> object:
             return mesh.get(f"/v1/sessions/{session_id}")["close_reason"]
 
-        assert eventually(lambda: close_reason() == "peer_closed", 15), close_reason()
+        assert eventually(lambda: close_reason() == "peer_closed"), close_reason()
