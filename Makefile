@@ -25,7 +25,7 @@ USERS ?= 8
 TIME ?= 30s
 export CMD
 
-.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e flaky fmt fmt-check lint \
+.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e test-all flaky fmt fmt-check lint \
 	types layers proto proto-check settings native native-check fuzz load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
@@ -53,6 +53,8 @@ test-contract: $(DEV) ## One suite per port and per wire
 	$(PYTEST) $(SPREAD) tests/contract
 test-e2e: $(DEV) ## A whole stack, from outside
 	$(PYTEST) $(SPREAD) tests/e2e
+test-all: $(DEV) ## The same with all combinations, of which `test` runs pairs
+	FAIRLEAD_TEST_ALL=1 $(MAKE) test
 flaky: $(DEV) ## Run new and changed tests (or TESTS=) 30 times at four speeds; fails if one fails
 	$(PY) -m scripts.flaky $(if $(BASE),--base "$(BASE)") $(if $(N),--times $(N)) $(TESTS)
 
