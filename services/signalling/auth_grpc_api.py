@@ -5,13 +5,15 @@ open.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import grpc
 
 from chassis.errors import Unauthenticated
-from chassis.rpc_wrapping import Request, Response, ServicerContext
+from chassis.rpc_wrapping import Request, Response, ServicerContext, nothing, wrapped
 from signalling.api_keys import ApiKeys
 from signalling.caller import set_caller
+from signalling.open_calls import OpenCalls
 
 
 class KeyCheck(grpc.aio.ServerInterceptor):
@@ -19,8 +21,9 @@ class KeyCheck(grpc.aio.ServerInterceptor):
     call.
     """
 
-    def __init__(self, *, keys: ApiKeys) -> None:
+    def __init__(self, *, keys: ApiKeys, calls: OpenCalls) -> None:
         self._keys = keys
+        self._calls = calls
 
     async def intercept_service(
         self,
@@ -37,7 +40,14 @@ class KeyCheck(grpc.aio.ServerInterceptor):
         except Unauthenticated as error:
             return _refusal(error)
         set_caller(caller)
-        return await continuation(call)
+        method = await continuation(call)
+
+        @asynccontextmanager
+        async def held(context: ServicerContext) -> AsyncIterator[Callable[[], None]]:
+            with self._calls.held(caller.key_id):
+                yield nothing
+
+        return None if method is None else wrapped(method, held)
 
 
 def _refusal(error: Unauthenticated) -> grpc.RpcMethodHandler[Request, Response]:

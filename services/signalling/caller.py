@@ -15,16 +15,17 @@ class AdminRequired(PermissionDenied):
         super().__init__(
             "This needs the key of an administrator.",
             reason="admin_required",
-            remedy="Use a key that `fairlead-key --new --admin` made.",
+            remedy="Use a key that `fairlead-key add --admin` made.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A tenant, and whether its key may reach what is other tenants'."""
+    """A tenant, whether its key may reach what is other tenants', and the id of the key."""
 
     tenant: str
     is_admin: bool = False
+    key_id: str = ""
 
 
 _caller: ContextVar[Caller] = ContextVar("caller")
@@ -43,6 +44,12 @@ def reset_caller(token: Token[Caller]) -> None:
 def current_tenant() -> str:
     """Return the caller's tenant; raises Unauthenticated where no key was checked."""
     return _current().tenant
+
+
+def current_key_id() -> str:
+    """Return the id of the key that what runs here was asked for with; empty for our own work."""
+    caller = _caller.get(None)
+    return caller.key_id if caller is not None else ""
 
 
 def check_admin() -> None:

@@ -5,16 +5,25 @@ the body.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 from contextlib import suppress
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chassis.errors import Unauthenticated
-from signalling.api_keys import ApiKeys
+from chassis.errors import FairleadError, Unauthenticated
+from chassis.problem import status_of
+from signalling.api_keys import ApiKeys, KeyEnded
 from signalling.caller import reset_caller, set_caller
-from signalling.problems import BodyTooLarge, internal_response, problem_response
+from signalling.event_stream import NDJSON, SSE, stream_end
+from signalling.open_calls import OpenCalls
+from signalling.problems import (
+    BodyTooLarge,
+    internal_response,
+    problem_members,
+    problem_response,
+)
 from signalling.request_header import header_of
 
 _BEGINNINGS = frozenset(
@@ -77,9 +86,10 @@ class FaultBarrier:
 class KeyGate:
     """Takes `Authorization: Bearer <key>` for all below /v1 and names the caller."""
 
-    def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
+    def __init__(self, app: ASGIApp, *, keys: ApiKeys, calls: OpenCalls) -> None:
         self._app = app
         self._keys = keys
+        self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or not scope["path"].startswith("/v1/"):
@@ -91,10 +101,52 @@ class KeyGate:
             await problem_response(error)(scope, receive, send)
             return
         token = set_caller(caller)
+        answer = _Begun(send)
         try:
-            await self._app(scope, receive, send)
+            with self._calls.held(caller.key_id):
+                await self._app(scope, receive, answer.send)
+        except KeyEnded as error:
+            await answer.end(error, scope, receive)
         finally:
             reset_caller(token)
+
+
+class _Begun:
+    """An answer, as far as it has been sent."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._message: Message | None = None
+        self._is_over = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message."""
+        if message["type"] in _BEGINNINGS:
+            self._message = message
+        elif message["type"] == "websocket.close":
+            self._is_over = True
+        elif message["type"] == "http.response.body":
+            self._is_over = not message.get("more_body", False)
+        await self._send(message)
+
+    async def end(self, error: FairleadError, scope: Scope, receive: Receive) -> None:
+        """Refuse what has not begun; tell a stream and a WebSocket why they end; cut off the rest,
+        so that nobody takes it for whole.
+        """
+        if self._is_over:
+            return
+        if self._message is None:
+            await problem_response(error, {"Connection": "close"})(scope, receive, self._send)
+        elif self._message["type"] == "websocket.accept":
+            text = json.dumps({"type": "problem", "problem": problem_members(error)})
+            await self._send({"type": "websocket.send", "text": text})
+            code = 4000 + status_of(error)
+            await self._send({"type": "websocket.close", "code": code})
+        else:
+            kind = header_of(self._message, b"content-type")
+            if kind.startswith((NDJSON, SSE)):
+                body = stream_end(error, is_sse=kind.startswith(SSE))
+                await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def _authorization(scope: Scope) -> str:

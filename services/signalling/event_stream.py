@@ -43,6 +43,11 @@ def wants_stream(accept: str) -> bool:
     return NDJSON in accept or SSE in accept
 
 
+def stream_end(error: FairleadError, *, is_sse: bool) -> bytes:
+    """Return the last line of a stream that an error ends."""
+    return _encoded(_last_words(error), is_sse)
+
+
 class EventStreams:
     """Answers with streams and can end all that are open, for a stop."""
 

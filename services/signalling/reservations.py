@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from chassis.clock import Clock
 from chassis.ids import is_id
+from signalling.caller import current_key_id
 from signalling.close_reason import CloseReason
 from signalling.ice_servers import IcePolicy, IceServer, IceServers, RelayUnavailable, ice_policy
 from signalling.launch_errors import LaunchNotHeld
@@ -144,6 +145,7 @@ class Reservations:
             mode=wanted.mode,
             ice_policy=wanted.ice_policy,
             traceparent=traceparent,
+            key_id=current_key_id(),
         )
 
     async def _beside(self, tenant: str, session_id: str) -> tuple[str, str]:

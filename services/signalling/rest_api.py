@@ -33,6 +33,7 @@ from signalling.kept_answers import KeptAnswers
 from signalling.launches_rest_api import Launches, launches_router
 from signalling.mesh_rest_api import Check, Gateways, Hosts, health_router, mesh_router
 from signalling.objects_rest_api import Objects, objects_router
+from signalling.open_calls import OpenCalls
 from signalling.problems import (
     Problem,
     on_fairlead_error,
@@ -75,13 +76,14 @@ def rest_application(
     parts: RestParts,
     *,
     keys: ApiKeys,
+    calls: OpenCalls,
     streams: EventStreams,
     traced: Callable[[ASGIApp], ASGIApp],
 ) -> ASGIApp:
     """Return the application as it is served; `traced` puts its spans around it."""
     app: ASGIApp = IdempotentMutations(rest_routes(parts, streams), answers=parts.answers)
     app = BodyLimit(app, limit=BODY_LIMIT_BYTES, exempt=_STREAMED)
-    app = FaultBarrier(KeyGate(app, keys=keys))
+    app = FaultBarrier(KeyGate(app, keys=keys, calls=calls))
     return RequestIds(traced(app))
 
 

@@ -87,6 +87,8 @@ class Session:
     sequence: int = 0
     forgotten: int = 0
     version: int = 1
+    key_id: str = ""
+    """The API key that it was opened with, whose end is its own."""
 
     @property
     def phase(self) -> Phase:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 from chassis.clock import Clock
 from chassis.errors import FairleadError, Unavailable
+from fairlead_limits.table import PAGE_SIZE
 from signalling.close_reason import CloseReason
 from signalling.session import Session
 from signalling.session_errors import SessionContended, SessionNotFound
@@ -26,6 +27,7 @@ KEPT_AFTER_CLOSE_SECONDS = 600.0
 """How long a closed session can still be read."""
 
 _ATTEMPTS = 20
+_KEY_ENDED = "The API key that it was opened with was revoked or has expired."
 _REMEMBERED_ENDS = 10_000
 
 
@@ -204,6 +206,17 @@ class SessionBook:
         with self.lenience():
             found, following = await self._store.of_tenant(tenant, after=after, size=size)
         return [session for session in found if not self._is_late(session)], following
+
+    async def close_of_key(self, tenant: str, key_id: str) -> None:
+        """Close the sessions of a tenant that were opened with an API key, which has ended."""
+        after = ""
+        while True:
+            found, after = await self.of_tenant(tenant, after=after, size=PAGE_SIZE.count)
+            for session in found:
+                if session.key_id == key_id:
+                    await self.close(session.session_id, CloseReason.ADMIN_CLOSED, _KEY_ENDED)
+            if not after:
+                return
 
     async def hear(self, notices: Iterable[Notice], gateway_ids: Iterable[str]) -> None:
         """Read what other replicas changed of the sessions that are watched here or belong to the

@@ -67,6 +67,7 @@ def session_of(text: str) -> Session:
         sequence=record["sequence"],
         forgotten=record["forgotten"],
         version=record["version"],
+        key_id=record.get("key_id", ""),
     )
 
 

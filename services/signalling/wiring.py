@@ -23,6 +23,7 @@ from signalling.front_door import FrontDoor
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
 from signalling.launch_record import LaunchTimings
 from signalling.launch_wiring import LAUNCH_SERVICES, open_launches
+from signalling.open_calls import KeyWatch, OpenCalls
 from signalling.redis_answers import RedisAnswers
 from signalling.rest_api import RestParts, rest_application
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
@@ -50,8 +51,10 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
     allow_many_files()
     secret = settings.internal_secret()
     clock = SystemClock()
-    keys = ApiKeys(state=settings.state)
+    replica = settings.replica or socket.gethostname()
+    keys = ApiKeys(state=settings.state, replica=replica)
     make_first_key(keys, settings.bootstrap_key_file)
+    calls = OpenCalls()
     provider = start_telemetry("signalling")
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
@@ -69,7 +72,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                 redis=redis,
                 tracer_provider=provider,
                 secret=secret,
-                replica=settings.replica or socket.gethostname(),
+                replica=replica,
                 channels=half.sessions,
                 timings=LaunchTimings(upload_timeout=settings.upload_timeout_seconds),
                 span_store_url=settings.span_store or None,
@@ -80,6 +83,8 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
         await stack.enter_async_context(half.looking_after(launches.reach))
         sessions = half.sessions(launches.reach)
         streams = EventStreams()
+        watch = KeyWatch(keys=keys, calls=calls, end_sessions=half.book.close_of_key)
+        await stack.enter_async_context(watch.running())
         door = FrontDoor(launches=launches, streams=streams, redis=redis)
 
         def register_internal(server: grpc.aio.Server) -> None:
@@ -117,7 +122,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                     services=[*LAUNCH_SERVICES, SESSION_SERVICE],
                     tracer_provider=provider,
                     trusts_callers=False,
-                    interceptors=[KeyCheck(keys=keys)],
+                    interceptors=[KeyCheck(keys=keys, calls=calls)],
                     grace_seconds=_STOP_SECONDS,
                 )
             )
@@ -139,6 +144,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
         app = rest_application(
             parts,
             keys=keys,
+            calls=calls,
             streams=streams,
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         )

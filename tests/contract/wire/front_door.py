@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from signalling.api_keys import ApiKeys
 from signalling.event_stream import EventStreams
 from signalling.file_ports import Files
+from signalling.open_calls import OpenCalls
 from signalling.rest_api import RestParts, rest_application
 from signalling.session_ports import Sessions
 from signalling.tracing import HttpTracing
@@ -54,6 +55,8 @@ class Door:
     streams: EventStreams
     spans: InMemorySpanExporter
     answers: FakeAnswers
+    keys: ApiKeys
+    calls: OpenCalls
 
     @asynccontextmanager
     async def client(self, key: str | None = None) -> AsyncIterator[httpx2.AsyncClient]:
@@ -80,6 +83,7 @@ def make_door(
     one.
     """
     keys = ApiKeys(state=state)
+    calls = OpenCalls()
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -110,6 +114,7 @@ def make_door(
         app=rest_application(
             parts,
             keys=keys,
+            calls=calls,
             streams=streams,
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         ),
@@ -127,6 +132,8 @@ def make_door(
         streams=streams,
         spans=exporter,
         answers=answers,
+        keys=keys,
+        calls=calls,
     )
 
 

@@ -23,6 +23,7 @@ from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.api_keys import ApiKeys
 from signalling.auth_grpc_api import KeyCheck
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
+from signalling.open_calls import OpenCalls
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from signalling.session_wiring import SessionHalf, open_sessions
 from signalling.settings import Settings
@@ -102,7 +103,7 @@ async def open_replica(
                 register=lambda server: register_sessions(server, sessions),
                 services=[SESSION_SERVICE],
                 tracer_provider=provider,
-                interceptors=[KeyCheck(keys=ApiKeys(state=state))],
+                interceptors=[KeyCheck(keys=ApiKeys(state=state), calls=OpenCalls())],
                 grace_seconds=0,
             )
         )

@@ -25,6 +25,7 @@ from fairlead.session.v1 import session_pb2_grpc as rpc
 from signalling.api_keys import ApiKeys
 from signalling.auth_grpc_api import KeyCheck
 from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
+from signalling.open_calls import OpenCalls
 from signalling.session_book import SessionBook
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from signalling.session_timings import SessionTimings
@@ -132,7 +133,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
                 register=lambda server: register_sessions(server, half.sessions(launches)),
                 services=[SESSION_SERVICE],
                 tracer_provider=provider,
-                interceptors=[KeyCheck(keys=keys)],
+                interceptors=[KeyCheck(keys=keys, calls=OpenCalls())],
                 grace_seconds=0,
             )
         )
