@@ -40,7 +40,6 @@ _ANEW: Final = frozenset({DRAINING, OPEN_UNSENT})
 """Reasons for which no gateway has dialled for a connection."""
 _OWN_ENDS: Final = frozenset({"", "connection_reset", "session_closed"})
 """Reasons of those who spoke, and of who has ended the session."""
-_FULL: Final = ("channel_limit", "The tunnel has as many channels as it may have.")
 
 OnRefusal = Callable[[str, str], None]
 Listen = Callable[[PumpedDriver, socket.socket], int]
@@ -95,7 +94,7 @@ class LocalConnection(asyncio.Protocol):
         """Begin; asyncio calls this."""
         made = cast(asyncio.Transport, transport)
         if self._client is None and self._traffic.connections >= self._most:
-            self._on_refusal(*_FULL)
+            self._on_refusal(*self._full())
             drop(made)
             return
         self._held = Held(made, self._early)
@@ -145,7 +144,7 @@ class LocalConnection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._line.want, self)
             return
         except TunnelFull:
-            self._refuse(*_FULL)
+            self._refuse(*self._full())
             return
         self._set_timer(None)
         self._client = client
@@ -215,7 +214,22 @@ class LocalConnection(asyncio.Protocol):
             self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
-        self._refuse("gateway_unreachable", "There was no tunnel in time.")
+        self._refuse(
+            "gateway_unreachable",
+            f"There was no tunnel to {self._there} within {WAIT_SECONDS:g} seconds.",
+        )
+
+    @property
+    def _there(self) -> str:
+        """Where the connection leads, for a person."""
+        target = self._target
+        return f"{target.host}:{target.port}" if target.host else f"port {target.port}"
+
+    def _full(self) -> tuple[str, str]:
+        return (
+            "channel_limit",
+            f"{self._most} connections are open, the most that there may be at once.",
+        )
 
 
 def lead_to(target: Target) -> Listen:

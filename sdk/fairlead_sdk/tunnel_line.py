@@ -35,6 +35,7 @@ from fairlead_tunnel.gateway_ways import GatewayWays
 from fairlead_tunnel.hops import Hop
 from fairlead_tunnel.pumps import PumpChoice
 from fairlead_tunnel.tunnel_client import UNREACHABLE, MakeDriver, TunnelClient, TunnelGone
+from fairlead_tunnel.ways import Way
 
 ATTACH_SECONDS: Final = 5.0
 """For the first carrier of a tunnel."""
@@ -88,7 +89,13 @@ class TunnelLine:
         self._waiting: dict[TunnelWaiter, None] = {}
         self._followers: dict[TunnelFollower, None] = {}
         self._running: asyncio.Task[None] | None = None
+        self._carrier = ""
         self.session_id = ""
+
+    @property
+    def carrier(self) -> str:
+        """The name of the carrier that the newest tunnel goes over."""
+        return self._client.carrier if self._client is not None else ""
 
     def want(self, waiter: TunnelWaiter) -> None:
         """Give the tunnel to somebody: now, or once there is one that a gateway takes part in.
@@ -154,6 +161,7 @@ class TunnelLine:
                 if is_last or not may_pass(error):
                     raise
                 await self._sleep(self._uniform(0.0, _AGAIN_SECONDS))
+        self._name_carrier(self.carrier)
         self._running = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
@@ -192,13 +200,13 @@ class TunnelLine:
                 closed = await why_closed(self._api, session_id, is_patient=patient)
                 if closed is not None and not closed.retryable:
                     raise SessionEnded(closed)
-                why = f"the tunnel is gone ({end.reason}), and another one is opened."
-                self._say(f"{why} {end.message}")
+                self._say(f"the tunnel is gone, and another one is opened. {end.message}")
                 await self._close_session(session_id)
             self._client = await self._another()
             self._away_at = math.inf
             self._leaving.clear()
             self._say("another tunnel is there.")
+            self._name_carrier(self._client.carrier)
             self._renewed(self.session_id)
             self._serve()
 
@@ -297,6 +305,11 @@ class TunnelLine:
             self._changed(client, attached)
 
         channels = [self._channels.to(self.session_id)] if self._channels else []
+
+        def carried(way: Way) -> None:
+            if client is self._client:
+                self._name_carrier(way.kind.carrier)
+
         client = TunnelClient(
             ticket=ticket_of(tunnel),
             ways=[*self._ways.to(tunnel.urls), *channels],
@@ -304,8 +317,15 @@ class TunnelLine:
             uniform=self._uniform,
             sleep=self._sleep,
             changed=changed,
+            carried=carried,
         )
         return client
+
+    def _name_carrier(self, carrier: str) -> None:
+        """Say which carrier the tunnel goes over now, if that is another one."""
+        before, self._carrier = self._carrier, carrier
+        if before and before != carrier:
+            self._say(f"the tunnel goes over {carrier} now, and no longer over {before}.")
 
     def _changed(self, client: TunnelClient, attached: bool) -> None:
         self._say("the gateway is back." if attached else "the gateway is away; trying again.")

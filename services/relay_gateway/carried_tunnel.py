@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias
 from chassis.errors import FairleadError
 from fairlead_tunnel.driver_sides import CarrierDriver
 from fairlead_tunnel.targets import Target, target_of
+from fairlead_tunnel.tunnel import MOST_CHANNELS
 from relay_gateway.ports import ChannelOpening
 from relay_gateway.session import ChannelUnknown, CloseReason, GatewayDraining
 from relay_gateway.tunnel_session import TunnelSession
@@ -26,6 +27,11 @@ _LOOK_SECONDS: Final = 0.01
 log = logging.getLogger(__name__)
 
 
+def most_channels(channel_limit: int) -> int:
+    """Return how many channels a tunnel has, those included that wait; more are refused."""
+    return max(2 * channel_limit, MOST_CHANNELS)
+
+
 class ChannelDriver(CarrierDriver, Protocol):
     """A driver whose channels can be given up."""
 
@@ -35,7 +41,8 @@ class ChannelDriver(CarrierDriver, Protocol):
 
 
 class CarriedTunnel:
-    """Opens what the client wants, each channel by itself, so that none waits for another.
+    """Opens what the client wants: up to `channel_limit` channels at once, each by itself; those
+    beyond wait, in order, until others have ended.
 
     `driver` has the carriers, and is told of targets by who extends this for it: `_to_host` and
     `_to_sandbox` begin to connect one, and take it out of `_opening` when a channel leads there;
@@ -49,9 +56,13 @@ class CarriedTunnel:
         *,
         session: TunnelSession,
         opener: ChannelOpening,
+        channel_limit: int,
         is_draining: Callable[[], bool],
         forget: Callable[[], None],
     ) -> None:
+        self._channel_limit = channel_limit
+        self._led: set[int] = set()
+        self._waiting: dict[int, Target] = {}
         self._session = session
         self._opener = opener
         self._is_draining = is_draining
@@ -86,15 +97,28 @@ class CarriedTunnel:
                         await asyncio.sleep(_LOOK_SECONDS)
 
     def wanted(self, channel: int, target: str) -> None:
-        """Connect what a channel leads to, or refuse it at once."""
+        """Connect what a channel leads to, or have it wait, or refuse it at once."""
         try:
             found = target_of(target)
             if found is None:
                 raise ChannelUnknown
             if self._is_draining():
                 raise GatewayDraining
-            connect = self._to_host if found.host else self._to_sandbox
-            opening = connect(channel, found)
+        except FairleadError as error:
+            self.driver.refuse(channel, error.reason, error.message)
+            return
+        if len(self._led) < self._channel_limit and not self._waiting:
+            self._lead_to(channel, found)
+        else:
+            self._waiting[channel] = found
+
+    def _lead_to(self, channel: int, target: Target) -> None:
+        self._led.add(channel)
+        connect = self._to_host if target.host else self._to_sandbox
+        try:
+            if self._is_draining():
+                raise GatewayDraining
+            opening = connect(channel, target)
         except FairleadError as error:
             self.driver.refuse(channel, error.reason, error.message)
             return
@@ -109,12 +133,23 @@ class CarriedTunnel:
         raise AssertionError
 
     def ended(self, channel: int, reason: str, message: str) -> None:
-        """Give up what is still being opened."""
+        """Give up what is still being opened, and let another channel take its place."""
+        self._waiting.pop(channel, None)
+        self._led.discard(channel)
+        if self._waiting:
+            # Not here: a channel that is refused ends at once, too.
+            asyncio.get_running_loop().call_soon(self._lead_waiting)
         if opening := self._opening.pop(channel, None):
             opening.cancel()
 
+    def _lead_waiting(self) -> None:
+        while self._waiting and len(self._led) < self._channel_limit:
+            channel = next(iter(self._waiting))
+            self._lead_to(channel, self._waiting.pop(channel))
+
     def over(self, reason: str, message: str) -> None:
         """Let the session end, whoever ended the tunnel."""
+        self._waiting.clear()
         self._forget()
         is_fault = reason == "protocol_error"
         self._session.over(CloseReason.CONNECTION_FAILED if is_fault else CloseReason.PEER_CLOSED)

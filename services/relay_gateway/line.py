@@ -81,7 +81,7 @@ class Line:
                     except LineLost:
                         continue
         except TimeoutError:
-            raise PortTimeout from None
+            raise PortTimeout(port) from None
 
     def granted(self, grant: PortGranted) -> None:
         """Give an answer to who asked; one that nobody waits for any more is dropped."""

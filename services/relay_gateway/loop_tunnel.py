@@ -10,7 +10,7 @@ from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.targets import Target
 from fairlead_tunnel.tunnel import Side, Tunnel
 from fairlead_tunnel.tunnel_driver import TunnelDriver
-from relay_gateway.carried_tunnel import CarriedTunnel, Opening
+from relay_gateway.carried_tunnel import CarriedTunnel, Opening, most_channels
 from relay_gateway.ports import ChannelOpening, Connecting
 from relay_gateway.tunnel_session import TunnelSession
 from relay_gateway.worker_port import WorkerPort
@@ -29,9 +29,15 @@ class LoopTunnel(CarriedTunnel):
         is_draining: Callable[[], bool],
         forget: Callable[[], None],
     ) -> None:
-        super().__init__(session=session, opener=opener, is_draining=is_draining, forget=forget)
+        super().__init__(
+            session=session,
+            opener=opener,
+            channel_limit=channel_limit,
+            is_draining=is_draining,
+            forget=forget,
+        )
         self._connector = connector
-        tunnel = Tunnel(side=Side.GATEWAY, most_channels=channel_limit)
+        tunnel = Tunnel(side=Side.GATEWAY, most_channels=most_channels(channel_limit))
         self.driver: TunnelDriver = TunnelDriver(tunnel=tunnel, user=self)
 
     def _to_host(self, channel: int, target: Target) -> Opening:

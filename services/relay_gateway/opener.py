@@ -41,7 +41,7 @@ class Opener:
                     await arriving
                 return expected.take()
             except TimeoutError:
-                raise PortTimeout from None
+                raise PortTimeout(port) from None
             finally:
                 for task in (asking, arriving):
                     task.cancel()

@@ -10,7 +10,7 @@ from fairlead_tunnel.framed_port import FramedPort
 from fairlead_tunnel.pumped_driver import NativePump, PumpedDriver
 from fairlead_tunnel.targets import Target, target_of
 from fairlead_tunnel.tunnel import Side
-from relay_gateway.carried_tunnel import CarriedTunnel, Opening
+from relay_gateway.carried_tunnel import CarriedTunnel, Opening, most_channels
 from relay_gateway.ports import ChannelOpening, Judging
 from relay_gateway.pumped_port import PumpedPort, open_pumped_port
 from relay_gateway.tunnel_session import TunnelSession
@@ -33,13 +33,22 @@ class PumpedTunnel(CarriedTunnel):
         is_draining: Callable[[], bool],
         forget: Callable[[], None],
     ) -> None:
-        super().__init__(session=session, opener=opener, is_draining=is_draining, forget=forget)
+        super().__init__(
+            session=session,
+            opener=opener,
+            channel_limit=channel_limit,
+            is_draining=is_draining,
+            forget=forget,
+        )
         self._judge = judge
         self._ports: dict[int, PumpedPort] = {}
         self._late: set[int] = set()
         self._is_over = asyncio.Event()
         self.driver: PumpedDriver = PumpedDriver(
-            pump=pump, side=Side.GATEWAY, user=self, most_channels=channel_limit
+            pump=pump,
+            side=Side.GATEWAY,
+            user=self,
+            most_channels=most_channels(channel_limit),
         )
 
     @property

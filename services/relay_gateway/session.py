@@ -174,11 +174,12 @@ class PortNotGranted(FailedPrecondition):
 
 
 class PortTimeout(Unavailable):
-    """The worker did not bring a connection in time."""
+    """The worker did not bring a connection in time; port 0 is a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        what = f"port {port} of the sandbox" if port else "the terminal"
         super().__init__(
-            "The host did not bring the connection in time.",
+            f"The host did not connect {what} in time.",
             reason="port_timeout",
             remedy="Try again in some seconds.",
         )

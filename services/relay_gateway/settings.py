@@ -54,7 +54,10 @@ class Settings(ListenerSettings):
     )
     sessions: int = Field(default=256, ge=1, le=65536, description="Most sessions that it takes.")
     channels_per_session: int = Field(
-        default=256, ge=1, le=16384, description="Most channels that one session may have open."
+        default=256,
+        ge=1,
+        le=16384,
+        description="Most channels that one session may have open; others wait for one to end.",
     )
     tunnel_pump: PumpChoice = Field(
         default=PumpChoice.AUTO,

@@ -46,6 +46,8 @@ from relay_gateway.tunnel_channel import ChannelCarrier
 
 MOST_CARRIERS = 2
 """Of one session: a client has one at a time, and maybe another one that it is about to leave."""
+MOST_WAITING = 256
+"""So many channels of one session wait for others to end; more are refused."""
 _CAUSE = "it is not a description that WebRTC knows"
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,7 @@ class WebrtcAssociation:
         self._dialler = dialler
         self._desk = desk
         self._channel_limit = channel_limit
+        self._turns = asyncio.Semaphore(channel_limit)
         self._is_draining = is_draining
         self._take = take
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,8 +198,8 @@ class WebrtcAssociation:
             raise ChannelUnknown
         if self._is_draining():
             raise GatewayDraining
-        if len(self._tasks) >= self._channel_limit:
-            raise ChannelLimit(self._channel_limit)
+        if len(self._tasks) >= self._channel_limit + MOST_WAITING:
+            raise ChannelLimit(self._channel_limit + MOST_WAITING)
         if self._has_ended:
             raise GatewayDraining
         return target
@@ -227,8 +230,17 @@ class WebrtcAssociation:
         open_far: Callable[[], Awaitable[Stream]],
         carry: Callable[[Stream], Awaitable[None]],
     ) -> None:
-        """Open the far end, unless the peer gives up before, and carry the bytes."""
-        opening = asyncio.ensure_future(open_far())
+        """Open the far end in its turn, unless the peer gives up before, and carry the bytes."""
+        turn: list[bool] = []
+
+        async def open_in_turn() -> Stream:
+            has_waited = self._turns.locked()
+            turn.append(await self._turns.acquire())
+            if has_waited and self._is_draining():
+                raise GatewayDraining
+            return await open_far()
+
+        opening = asyncio.ensure_future(open_in_turn())
         given_up = asyncio.ensure_future(end.wait_ended())
         try:
             await asyncio.wait((opening, given_up), return_when=asyncio.FIRST_COMPLETED)
@@ -245,6 +257,8 @@ class WebrtcAssociation:
             end.refuse("gateway_failed", "The gateway failed.")
         finally:
             await _discard(opening, given_up)
+            if turn:
+                self._turns.release()
 
 
 async def _discard(

@@ -102,7 +102,10 @@ class WebrtcCarrier:
 
     def _connect(self, wanted: WantedSession) -> PeerConnection:
         if is_sealed(wanted.offer) and not self._seal_secret:
-            raise SealRefused("The offer is sealed, and this gateway has no secret to open it.")
+            raise SealRefused(
+                "The offer is sealed, and this gateway has no secret to open it: its operator sets"
+                " FAIRLEAD_RELAY_SEAL_SECRET_FILE, or the client seals nothing."
+            )
         try:
             connection = self._core.connect(_plan(wanted))
         except CoreLacks as error:

@@ -256,7 +256,7 @@ class PortRefused(FailedPrecondition):
 
     def __init__(self, sandbox_id: str, port: int) -> None:
         super().__init__(
-            "Nothing listens on this port inside the sandbox.",
+            f"Nothing listens on port {port} inside the sandbox.",
             reason="port_refused",
             remedy="Start the server in the sandbox, on its loopback address.",
             fields={"sandbox_id": sandbox_id, "port": str(port)},

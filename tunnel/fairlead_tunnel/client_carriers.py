@@ -48,7 +48,8 @@ class ClientCarriers:
     """The carriers of one tunnel over `ways`, until `over` is done.
 
     Pauses are random, as `uniform` gives them between two numbers, up to bounds that double: 0.1
-    to 5 s while there is no carrier, 2 s to 2 min between probes of better ways.
+    to 5 s while there is no carrier, 2 s to 2 min between probes of better ways. `carried` is told
+    the way of each carrier that is attached.
     """
 
     def __init__(
@@ -60,7 +61,9 @@ class ClientCarriers:
         over: asyncio.Future[TunnelEnd],
         uniform: Callable[[float, float], float],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        carried: Callable[[Way], None] = lambda way: None,
     ) -> None:
+        self._carried = carried
         self._ticket = ticket
         self._driver = driver
         self._ways = ways
@@ -78,6 +81,11 @@ class ClientCarriers:
     def is_attached(self) -> bool:
         """Say whether there is a carrier, as far as is known here."""
         return self._carrier is not None and not self._carrier.gone.done()
+
+    @property
+    def way(self) -> Way | None:
+        """The way of the newest carrier."""
+        return self._way
 
     async def attach(self, seconds: float) -> None:
         """Attach the first way that goes, in rounds, the last of which begins in `seconds`.
@@ -185,6 +193,7 @@ class ClientCarriers:
         self._carrier = await reached.attach(ticket=self._ticket, driver=self._driver)
         self._way = way
         self._attached_at = self._loop.time()
+        self._carried(way)
 
     async def _attach_one(self) -> None:
         """Attach the first way that goes; one that goes and then fails is left out."""

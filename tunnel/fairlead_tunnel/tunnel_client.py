@@ -81,7 +81,7 @@ class TunnelClient:
     """One tunnel, run by what `make_driver` makes, over `ways` to its gateway.
 
     `uniform` gives a random number between two, as `random.uniform`. `changed` is told whenever a
-    carrier is lost (False) or attached again (True).
+    carrier is lost (False) or attached again (True), `carried` of the way of each new carrier.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class TunnelClient:
         uniform: Callable[[float, float], float],
         make_driver: MakeDriver = on_event_loop,
         changed: Callable[[bool], None] = lambda attached: None,
+        carried: Callable[[Way], None] = lambda way: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         held_seconds: float = HELD_SECONDS,
     ) -> None:
@@ -109,7 +110,14 @@ class TunnelClient:
             over=self._over,
             uniform=uniform,
             sleep=sleep,
+            carried=carried,
         )
+
+    @property
+    def carrier(self) -> str:
+        """The name of the newest carrier; empty before the first one."""
+        way = self._carriers.way
+        return way.kind.carrier if way is not None else ""
 
     @property
     def is_over(self) -> bool:

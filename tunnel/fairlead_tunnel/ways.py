@@ -31,6 +31,20 @@ class Kind(IntEnum):
     POLLS = 4
     DATA_CHANNEL = 5
 
+    @property
+    def carrier(self) -> str:
+        """The carrier's name for a user, as docs/protocol.md has it."""
+        return _CARRIERS[self]
+
+
+_CARRIERS: Final = {
+    Kind.TCP: "tcp",
+    Kind.WEBSOCKET: "websocket",
+    Kind.REQUESTS: "stream",
+    Kind.POLLS: "poll",
+    Kind.DATA_CHANNEL: "webrtc",
+}
+
 
 class AttachedCarrier(Protocol):
     """A carrier that the driver uses, such as a `ClientCarrier`."""

@@ -201,11 +201,22 @@ async def test_tunnels_count_among_the_sessions() -> None:
                 writer.write(b"x")
                 assert await reader.readexactly(1) == b"x"
                 writers.append(writer)
-            assert await client.reason_of(f"tcp:{it.servers.echo}") == "channel_limit"
-            await it.signalling.until(lambda: _load(it) == (1, 2))
-            for writer in writers:
-                writer.close()
+            waiting = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+            for _, writer in waiting:
+                writer.write(b"y")
+            await it.signalling.until(lambda: _load(it) == (1, 6))
+            assert len(it.signalling.ports) == 2
+            await leave(writers[0])  # whose place is taken at once, and so on
+            for reader, writer in waiting:
+                assert await reader.readexactly(1) == b"y"
+                await leave(writer)
+            writers[1].close()
         await it.signalling.until(lambda: _load(it) == (0, 0))
+
+
+async def leave(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    await writer.wait_closed()
 
 
 def _load(it: Mesh) -> tuple[int, int]:

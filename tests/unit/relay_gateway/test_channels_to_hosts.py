@@ -15,7 +15,7 @@ from fairlead_tunnel.pump import Pump
 from relay_gateway.ports import Stream
 from relay_gateway.session import PortTimeout, WantedSession
 from relay_gateway.target_rules import DialTimeout
-from relay_gateway.webrtc_association import WebrtcAssociation
+from relay_gateway.webrtc_association import MOST_WAITING, WebrtcAssociation
 from tests.fakes.message_port import Wire
 from tests.fakes.peer_core import PeerConnectionFake, PeerCoreFake
 
@@ -209,11 +209,24 @@ async def test_a_drain_lets_the_open_channel_finish_and_takes_no_other() -> None
     await it.association.close()
 
 
-async def test_channels_to_hosts_count_as_others() -> None:
+async def test_a_channel_beyond_the_limit_waits_until_another_has_ended() -> None:
     it = await connected()
     pumps = [it.open() for _ in range(3)]
-    assert await reason_of(pumps[2]) == "channel_limit"
+    await turns()
+    assert it.association.channels == 3
+    assert len(it.dialler.asked) == 2
+    pumps[0].refuse("connection_reset", "The client leaves.")
+    await turns()
     assert it.association.channels == 2
+    assert len(it.dialler.asked) == 3
+    await it.association.close()
+
+
+async def test_more_channels_wait_than_may_be_and_are_refused() -> None:
+    it = await connected()
+    waiting = [it.open() for _ in range(2 + MOST_WAITING)]
+    assert await reason_of(it.open()) == "channel_limit"
+    assert it.association.channels == len(waiting)
     await it.association.close()
 
 
