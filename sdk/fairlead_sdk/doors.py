@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from fairlead_sdk.local_connection import Listen, LocalConnection, OnRefusal, tell_refusal
@@ -51,6 +52,11 @@ class Door:
         self._pumped: PumpedDoor | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[object]] = set()
+
+    @property
+    def local(self) -> int | Path:
+        """The port, or the path."""
+        return Path(self._name) if isinstance(self._name, str) else int(self._name[1])
 
     def open(self) -> None:
         """Accept connections from now on."""

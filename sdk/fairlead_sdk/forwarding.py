@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead_sdk.errors import FailedPrecondition, InvalidArgument
+from fairlead_sdk.errors import FailedPrecondition, FairleadError, InvalidArgument
 from fairlead_sdk.local_sockets import listening_at
 from fairlead_sdk.session_api import SessionApi
 from fairlead_sdk.session_errors import (
+    SealedOfferRefused,
     SealSecretInvalid,
     SessionEnded,
     TunnelLost,
@@ -35,6 +36,7 @@ GRACE_SECONDS = 1.0
 TOLD_SECONDS = 2.0
 """For the mesh to say why a session is over."""
 SEAL_SECRET_BYTES = 32
+_OFFER_REASONS = frozenset({"offer_failed", "offer_refused"})
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +134,16 @@ class Forwarder:
         plug = listening_at(path)
         self._paths.append(path)
         self._servers.append(await asyncio.start_unix_server(accepted, sock=plug))
+
+    def stop(self, local: int | Path) -> None:
+        """Listen no more on a local port or at a path; connections that are open go on."""
+        for server in self._servers:
+            names = [each.getsockname() for each in server.sockets]
+            if any((str(local) == name) or local == name[1] for name in names):
+                server.close()
+        if isinstance(local, Path) and local in self._paths:
+            self._paths.remove(local)
+            local.unlink(missing_ok=True)
 
     def _accepting(
         self, remote_port: int, remote_host: str, on_refusal: OnRefusal | None
@@ -237,6 +249,7 @@ async def open_session(
     chosen = core or _installed_core()
     from fairlead_sdk.session_opening import OpenSession
 
+    is_connected = False
     loading = asyncio.ensure_future(_loaded(chosen))
     # Nobody asks how it ended when the mesh refuses first.
     loading.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -247,7 +260,12 @@ async def open_session(
         async with opening.connected(
             launch_id, mode, ice_policy, loading, connect_seconds
         ) as session:
+            is_connected = True
             yield session
+    except FairleadError as error:
+        if seal_secret and not is_connected and error.reason in _OFFER_REASONS:
+            raise SealedOfferRefused(error.message) from error
+        raise
     finally:
         loading.cancel()
         await asyncio.wait((loading,))

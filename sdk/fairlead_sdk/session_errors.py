@@ -11,6 +11,25 @@ from fairlead_sdk.errors import (
 )
 from fairlead_sdk.session_records import SessionClosed
 
+_UNKNOWN = "the mesh does not say why"
+_CAUSES = {
+    "requested": "its owner has closed it",
+    "launch_ended": "its launch or sandbox has ended",
+    "peer_closed": "the client has ended it",
+    "gateway_lost": "its gateway was lost",
+    "gateway_busy": "the gateway holds as many sessions as it takes",
+    "expired": "nobody has connected it in time",
+    "offer_failed": "the gateway could not answer its offer",
+    "drained": "its gateway stops",
+    "normal": "it has ended as it should",
+    "timeout": "the gateway did not answer in time",
+    "connection_lost": "the connection to the gateway was lost",
+    "connection_failed": "the gateway and the client could not connect",
+    "tunnel_closed": "its tunnel was closed",
+    "admin_closed": "an administrator has closed it",
+    "ai_closed": "a policy has closed it",
+}
+"""Why sessions end, by reason, where nobody has said it in a sentence."""
 _BLOCKED = "See whether UDP between this machine and the gateway is blocked."
 
 
@@ -45,6 +64,19 @@ class SealSecretInvalid(InvalidArgument):
         )
 
 
+_SEAL_REMEDY = (
+    "Give client and gateway the same secret: --seal-secret-file or FAIRLEAD_SEAL_SECRET_FILE here,"
+    " FAIRLEAD_RELAY_SEAL_SECRET_FILE at the gateway; or seal nothing."
+)
+
+
+class SealedOfferRefused(FailedPrecondition):
+    """The gateway does not open a sealed offer."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="seal_refused", remedy=_SEAL_REMEDY)
+
+
 class SealRejected(FailedPrecondition):
     """What the gateway answered is not sealed as it should be."""
 
@@ -52,7 +84,7 @@ class SealRejected(FailedPrecondition):
         super().__init__(
             message,
             reason="seal_rejected",
-            remedy="See whether client and gateway have the same secret.",
+            remedy=_SEAL_REMEDY,
         )
 
 
@@ -95,7 +127,7 @@ class SessionEnded(Unavailable):
     def __init__(self, closed: SessionClosed) -> None:
         self.closed = closed
         super().__init__(
-            closed.message or f"The session was closed: {closed.reason}.",
+            closed.message or f"The session was closed: {_CAUSES.get(closed.reason, _UNKNOWN)}.",
             reason=closed.reason or "session_closed",
             remedy="Open another session." if closed.retryable else "",
             fields={"retryable": str(closed.retryable).lower()},

@@ -88,6 +88,15 @@ class TunnelPorts:
         self._paths.append(path)
         self._open(plug, target)
 
+    def stop(self, local: int | Path) -> None:
+        """Listen no more on a local port or at a path; connections that are open go on."""
+        for door in [each for each in self._doors if each.local == local]:
+            self._doors.remove(door)
+            door.close()
+        if isinstance(local, Path) and local in self._paths:
+            self._paths.remove(local)
+            local.unlink(missing_ok=True)
+
     async def close(self) -> None:
         """Take no new connections, and give open ones a second."""
         for door in self._doors:

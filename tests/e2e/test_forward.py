@@ -33,15 +33,37 @@ def echoes(port: int) -> bool:
         return inside.recv(1) == b"x"
 
 
+def without_flow(stack: RunningStack) -> list[dict[str, object]]:
+    listed = json.loads(stack.cli("forward", "--list", "-o", "json").stdout)["forwards"]
+    for each in listed:
+        assert each.pop("flow").keys() >= {"carrier", "send_rate", "receive_rate"}
+    return list(listed)
+
+
+def eventually_flows(stack: RunningStack, carrier: str) -> None:
+    """Wait until the processes have told what goes through."""
+    flows: list[dict[str, object]] = []
+    while [each["carrier"] for each in flows] != [carrier] * 2:
+        listed = json.loads(stack.cli("forward", "--list", "-o", "json").stdout)["forwards"]
+        flows = [each["flow"] for each in listed]
+    assert [each["received"] for each in flows] == [1, 1]
+
+
 def test_it_goes_on_in_the_background_until_it_is_stopped(
     stack: RunningStack, serving: tuple[str, int]
 ) -> None:
     sandbox_id, port = serving
-    begun = stack.cli("forward", "--detach", "-o", "json", sandbox_id, f"0:{port}")
+    begun = stack.cli("forward", "--detach", "-o", "json", sandbox_id, f"0:{port}", f"0:{port}")
     assert begun.returncode == 0, begun.stderr
-    made = json.loads(begun.stdout)
+    made, beside = [json.loads(line) for line in begun.stdout.splitlines()]
     assert echoes(made["port"])
-    assert json.loads(stack.cli("forward", "--list", "-o", "json").stdout)["forwards"] == [made]
+    assert without_flow(stack) == sorted([made, beside], key=lambda each: int(each["port"]))
+    eventually_flows(stack, "tcp")
+    assert stack.cli("forward", "--stop", str(beside["port"])).returncode == 0
+    with pytest.raises(ConnectionRefusedError):
+        echoes(beside["port"])
+    assert echoes(made["port"])
+    assert without_flow(stack) == [made]
     listed = stack.cli("session", "ls").stdout
     assert f"127.0.0.1:{made['port']} (pid {made['pid']})" in listed
     taken = stack.cli("forward", "-o", "json", sandbox_id, f"{made['port']}:{port}")
@@ -62,7 +84,7 @@ def test_it_goes_on_in_the_background_until_it_is_stopped(
     assert echoes(another["port"])
     assert stack.cli("forward", "--stop", "--all", sandbox_id).returncode == 0
     assert stack.cli("forward", "--stop", sandbox_id).returncode == 1
-    assert json.loads(stack.cli("forward", "--list", "-o", "json").stdout)["forwards"] == []
+    assert without_flow(stack) == []
 
 
 @pytest.mark.parametrize(("is_admin", "status"), [(True, 79), (False, 0)])

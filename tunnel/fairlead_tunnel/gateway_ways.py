@@ -14,6 +14,19 @@ from fairlead_tunnel.ways import Kind, Way
 from fairlead_tunnel.websocket_pipe import connect_websocket
 
 
+async def try_hop(hop: Hop) -> None:
+    """Find out that a hop leads to a gateway: that a poll passes, or a TCP connection is made.
+
+    OSError: it does not.
+    """
+    way = (
+        TcpWay(hop.url, health=Health())
+        if urlsplit(hop.url).scheme == "tcp"
+        else PollsWay([Endpoint(hop.url, hop.label)])
+    )
+    (await way.reach()).drop()
+
+
 class GatewayWays:
     """The ways of one client's tunnels, one after the other: what was learnt of an address, such as
     that it is to be left alone for a while, holds for the next tunnel too.

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 
 from fairlead_sdk.cli.forward_routes import Route, open_route
 from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
@@ -59,10 +61,20 @@ def forward(choices: ForwardChoices, *, ready: int = -1, is_json: bool) -> int:
                     stack=stack,
                 )
                 made = [await _made(route, way, target) for way in ways]
-                listing.enter(made)
-                await _tell(made, terminal, ready)
-                await wait_ended(route.wait_lost(), terminal, traffic=route.traffic)
-        return 0
+                listing.enter(
+                    [
+                        (each, partial(route.stop, Path(each.path) if each.path else each.port))
+                        for each in made
+                    ]
+                )
+                await _tell(made, terminal, ready, route.carrier)
+                return await wait_ended(
+                    route.wait_lost(),
+                    terminal,
+                    listing,
+                    traffic=route.traffic,
+                    carrier=lambda: route.carrier,
+                )
 
     status = run(work, is_json=is_json, loop_factory=tunnel_loop())
     return 0 if status == INTERRUPTED else status
@@ -97,7 +109,7 @@ def detach(choices: ForwardChoices, *, is_json: bool) -> int:
     return 0
 
 
-async def _tell(made: Sequence[Forward], terminal: Terminal, ready: int) -> None:
+async def _tell(made: Sequence[Forward], terminal: Terminal, ready: int, carrier: str) -> None:
     """Say that it listens; who waits at `ready` is told last."""
     if terminal.is_json:
         for each in made:
@@ -107,7 +119,7 @@ async def _tell(made: Sequence[Forward], terminal: Terminal, ready: int) -> None
         way_out = (
             "Ctrl-C ends it" if ready < 0 else f"`fairlead forward --stop {each.name}` ends it"
         )
-        terminal.say(f"{each.address} leads to {each.there}; {way_out}.")
+        terminal.say(f"{each.address} leads to {each.there}, over {carrier}; {way_out}.")
     if ready >= 0:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for descriptor in (1, 2):

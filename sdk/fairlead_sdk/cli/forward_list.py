@@ -7,13 +7,16 @@ import contextlib
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 
-from fairlead_sdk.cli.forwards import Forward, Forwards, forwards_of
+from fairlead_sdk.cli.forwards import Flow, Forward, Withdrawal, forwards_of
 from fairlead_sdk.cli.running import FAILED, Interrupts, run
 from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.ticks import shown_seconds
+from fairlead_sdk.cli.traffic import shown_size
 
 _LOOK_SECONDS = 0.05
 _LOOKS = 100
@@ -23,9 +26,10 @@ def ls(*, is_json: bool) -> int:
     """List them."""
 
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
-        found = forwards_of(os.environ).all()
+        found = forwards_of(os.environ).flowing()
         if terminal.is_json:
-            await terminal.document({"forwards": [each.document for each in found]})
+            documents = [{**each.document, "flow": asdict(flow)} for each, flow in found]
+            await terminal.document({"forwards": documents})
         elif found:
             await terminal.text(_table(found))
         else:
@@ -41,32 +45,41 @@ def stop(what: str, *, every: bool, is_json: bool) -> int:
     async def work(terminal: Terminal, interrupts: Interrupts) -> int:
         forwards = forwards_of(os.environ)
         status = 0
-        for each in forwards.meant(what, every=every):
-            has_ended = await _ended(forwards, each)
-            if terminal.is_json:
-                await terminal.document({**each.document, "ended": has_ended})
-            now = "is not forwarded any more" if has_ended else "does not end"
-            terminal.say(f"{each.address} {now} (process {each.pid}).")
-            status = status if has_ended else FAILED
+        meant = forwards.meant(what, every=every)
+        others = [
+            each for each in forwards.all() if not any(each.is_same(other) for other in meant)
+        ]
+        with ExitStack() as stack:
+            asked = [(each, stack.enter_context(forwards.withdraw(each))) for each in meant]
+            for each, withdrawal in asked:
+                # A process with nothing else is ended when it does not listen to that.
+                is_alone = all(other.pid != each.pid for other in others)
+                has_ended = await _ended(withdrawal, each.pid if is_alone else None)
+                if terminal.is_json:
+                    await terminal.document({**each.document, "ended": has_ended})
+                now = "is not forwarded any more" if has_ended else "does not end"
+                terminal.say(f"{each.address} {now} (process {each.pid}).")
+                status = status if has_ended else FAILED
         return status
 
     return run(work, is_json=is_json)
 
 
-async def _ended(forwards: Forwards, forward: Forward) -> bool:
-    """Ask its process to end, and again a little later: it leaves at once then."""
-    for _ in range(2):
-        # Its lock is held, so the process is there; it may end just now.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(forward.pid, signal.SIGTERM)
+async def _ended(withdrawal: Withdrawal, pid: int | None) -> bool:
+    """Wait until a forward has ended; then ask its process to end, twice, if there is a `pid`."""
+    for attempt in range(3):
+        if attempt and pid is not None:
+            # Its lock is held, so the process is there; it may end just now.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         for _ in range(_LOOKS):
-            if not forwards.is_there(forward):
+            if withdrawal.is_done:
                 return True
             await asyncio.sleep(_LOOK_SECONDS)
     return False
 
 
-def _table(forwards: Sequence[Forward]) -> str:
+def _table(forwards: Sequence[tuple[Forward, Flow]]) -> str:
     now = datetime.now(UTC)
     rows = [
         Row(
@@ -75,10 +88,14 @@ def _table(forwards: Sequence[Forward]) -> str:
                 "socks" if each.is_socks else f"{each.remote_host}:{each.remote_port}".lstrip(":"),
                 each.target,
                 each.session_id,
+                flow.carrier,
+                f"{shown_size(flow.send_rate)}/s",
+                f"{shown_size(flow.receive_rate)}/s",
                 str(each.pid),
                 shown_seconds(max(0.0, (now - each.started_at).total_seconds())),
             )
         )
-        for each in forwards
+        for each, flow in forwards
     ]
-    return drawn_table(("LOCAL", "PORT", "REACHES", "SESSION", "PID", "AGE"), rows)
+    columns = ("LOCAL", "PORT", "REACHES", "SESSION", "CARRIER", "UP", "DOWN", "PID", "AGE")
+    return drawn_table(columns, rows)

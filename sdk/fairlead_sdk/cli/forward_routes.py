@@ -5,11 +5,15 @@ sealed with a secret, or where the mesh has no tunnels.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from fairlead_sdk.cli.hops import watching_hops
 from fairlead_sdk.cli.terminal import Terminal
+from fairlead_sdk.cli.tunnelled import Notices
 from fairlead_sdk.cli.ways import Way
 
 if TYPE_CHECKING:
@@ -34,6 +38,15 @@ class Route(Protocol):
     @property
     def traffic(self) -> Traffic | None:
         """What goes through, where that is counted."""
+        ...
+
+    @property
+    def carrier(self) -> str:
+        """The name of the carrier that it goes over now."""
+        ...
+
+    def stop(self, local: int | Path) -> None:
+        """Listen no more on a local port or at a path."""
         ...
 
     async def listen(self, way: Way, host: str, port: int) -> int:
@@ -63,8 +76,10 @@ async def open_route(
     with a `secret` it is WebRTC, whose negotiation is sealed with it.
     """
 
+    refusals = Notices(terminal.warn, clock=time.monotonic)
+
     def refused(reason: str, message: str) -> None:
-        terminal.warn(f"a connection was refused: {message or reason}")
+        refusals.say(f"a connection was refused: {message or reason}")
 
     if not secret:
         line = await _tunnel(client, target, terminal, via, renewed, stack)
@@ -72,6 +87,7 @@ async def open_route(
             from fairlead_sdk.tunnel_ports import open_ports
 
             ports = await stack.enter_async_context(open_ports(line, refused))
+            await stack.enter_async_context(watching_hops(via, terminal))
             return _TunnelRoute(line=line, ports=ports)
     from fairlead_sdk.forwarding import open_tunnel
 
@@ -101,7 +117,7 @@ async def _tunnel(
     line = open_line(
         client.sessions,
         target,
-        say=terminal.say,
+        say=Notices(terminal.say, clock=time.monotonic).say,
         renewed=renewed,
         attach_seconds=0.0,
         via=via,
@@ -113,7 +129,7 @@ async def _tunnel(
     except FairleadError as error:
         if not error.reason.startswith("mode_"):
             raise
-        terminal.say(f"no tunnel can be had ({error.reason}); trying WebRTC.")
+        terminal.say(f"no tunnel can be had, so WebRTC is tried. {error.message}")
         return None
 
 
@@ -133,6 +149,15 @@ class _TunnelRoute:
     def traffic(self) -> Traffic:
         """What goes through."""
         return self._ports.traffic
+
+    @property
+    def carrier(self) -> str:
+        """The name of the tunnel's carrier."""
+        return self._line.carrier
+
+    def stop(self, local: int | Path) -> None:
+        """Listen no more on a local port or at a path."""
+        self._ports.stop(local)
 
     async def listen(self, way: Way, host: str, port: int) -> int:
         """Listen on a local port."""
@@ -168,6 +193,12 @@ class _WebrtcRoute:
     def traffic(self) -> None:
         """Not counted."""
         return
+
+    carrier = "webrtc"
+
+    def stop(self, local: int | Path) -> None:
+        """Listen no more on a local port or at a path."""
+        self._forwarder.stop(local)
 
     async def listen(self, way: Way, host: str, port: int) -> int:
         """Listen on a local port."""

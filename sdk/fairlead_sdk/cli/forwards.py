@@ -1,7 +1,9 @@
 """The local ports that this user's processes forward, each known to all of them.
 
-A process has one file, which nobody else can read and whose lock (flock(2)) it holds for as long as
-it lives: however it ends, the others see that, and a process id that is used again misleads nobody.
+Each port has one file, which nobody else can read and whose lock (flock(2)) its process holds for
+as long as it listens: however it ends, the others see that, and a process id that is used again
+misleads nobody. The first line of the file says what is forwarded, the second one, which is written
+over, what goes through. Who wants one port to end removes its file: its process notices.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.errors import FailedPrecondition, FairleadError, InvalidArgument, NotFound
 from fairlead_sdk.json_form import JsonObject
 
 _SAME = {"localhost": "127.0.0.1"}
+_FLOW_BYTES = 256
+_COUNTED = ("connections", "sent", "received", "send_rate", "receive_rate")
 
 
 class LocalPortTaken(FailedPrecondition):
@@ -88,6 +93,11 @@ class Forward:
             **({"socks": True} if self.is_socks else {}),
         }
 
+    def is_same(self, other: Forward) -> bool:
+        """Say whether it is the same local port or socket of the same process."""
+        mine = (self.pid, self.host, self.port, self.path)
+        return mine == (other.pid, other.host, other.port, other.path)
+
     def is_meant(self, text: str) -> bool:
         """Say whether a text names it: a local port, `HOST:PORT`, its path, or the beginning of an
         id of its session or of what it leads to. `localhost` is 127.0.0.1.
@@ -104,6 +114,69 @@ class Forward:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What goes through the tunnel of a process, with all of its ports: bytes, and bytes a second;
+    `carrier` is empty where none is known.
+    """
+
+    carrier: str = ""
+    connections: int = 0
+    sent: int = 0
+    received: int = 0
+    send_rate: int = 0
+    receive_rate: int = 0
+
+
+class Entry:
+    """A forward that others know of; make it with `Forwards.enter`."""
+
+    def __init__(self, path: Path, descriptor: int, offset: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._offset = offset
+
+    @property
+    def is_wanted(self) -> bool:
+        """Say whether nobody has asked it to end."""
+        return os.fstat(self._descriptor).st_nlink > 0
+
+    def note(self, flow: Flow) -> None:
+        """Let the others know what goes through."""
+        line = json.dumps(asdict(flow)).encode().ljust(_FLOW_BYTES)
+        os.pwrite(self._descriptor, line, self._offset)
+
+    def close(self) -> None:
+        """Take it back; others see that it has ended."""
+        if self.is_wanted:
+            self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+
+class Withdrawal:
+    """A forward whose process was asked to end it; its files are closed with the block."""
+
+    def __init__(self, files: Sequence[BinaryIO]) -> None:
+        self._files = files
+
+    def __enter__(self) -> Withdrawal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether it has ended."""
+        for file in self._files:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+
 class Forwards:
     """The files below `directory`."""
 
@@ -112,17 +185,37 @@ class Forwards:
 
     def all(self) -> Sequence[Forward]:
         """Return what is forwarded now, by local port; files of processes that are gone go."""
-        found = []
+        return [each for each, _ in self.flowing()]
+
+    def flowing(self) -> Sequence[tuple[Forward, Flow]]:
+        """Return the same, with what goes through."""
+        found = [(forward, flow) for _, forward, flow in self._files()]
+        return sorted(found, key=lambda each: (each[0].port, each[0].host))
+
+    def is_there(self, forward: Forward) -> bool:
+        """Say whether it is forwarded still, maybe through another session."""
+        return any(each.is_same(forward) for each in self.all())
+
+    def withdraw(self, forward: Forward) -> Withdrawal:
+        """Ask the process of a forward to end that one, and no other."""
+        files = []
+        for path, each, _ in self._files():
+            if each.is_same(forward):
+                with contextlib.suppress(FileNotFoundError):
+                    files.append(path.open("rb"))
+                    path.unlink()
+        return Withdrawal(files)
+
+    def _files(self) -> Iterator[tuple[Path, Forward, Flow]]:
         for path in self._directory.glob("*.json"):
+            # One that is being made has no lock yet, and another name.
+            if path.name.startswith("."):
+                continue
             with contextlib.suppress(OSError, ValueError):
                 content = _held(path)
                 if content is not None:
-                    found.append(_read(content))
-        return sorted(found, key=lambda forward: (forward.port, forward.host))
-
-    def is_there(self, forward: Forward) -> bool:
-        """Say whether it is forwarded still."""
-        return forward in self.all()
+                    first, _, second = content.partition(b"\n")
+                    yield path, _read(first), _read_flow(second)
 
     def owner(self, host: str, port: int) -> Forward | None:
         """Return who forwards a local port."""
@@ -152,21 +245,25 @@ class Forwards:
             )
         return found
 
-    @contextlib.contextmanager
-    def entered(self, forward: Forward) -> Iterator[None]:
-        """Let the others know of a forward to the end of the block; raises ForwardUnlisted."""
+    def enter(self, forward: Forward) -> Entry:
+        """Let the others know of a forward, until the entry is closed; raises ForwardUnlisted."""
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.chmod(0o700)
             path = self._directory / f"{forward.pid}-{secrets.token_hex(4)}.json"
-            descriptor = _written(path, json.dumps(forward.document).encode())
+            content = json.dumps(forward.document).encode() + b"\n"
+            return Entry(path, _written(path, content), len(content))
         except OSError as error:
             raise ForwardUnlisted(error) from error
+
+    @contextlib.contextmanager
+    def entered(self, forward: Forward) -> Iterator[Entry]:
+        """Do so to the end of the block."""
+        entry = self.enter(forward)
         try:
-            yield
+            yield entry
         finally:
-            path.unlink(missing_ok=True)
-            os.close(descriptor)
+            entry.close()
 
 
 class ForwardUnlisted(FairleadError):
@@ -209,6 +306,18 @@ def _held(path: Path) -> bytes | None:
             return file.read()
         path.unlink(missing_ok=True)  # a name is never used again
         return None
+
+
+def _read_flow(content: bytes) -> Flow:
+    """Read what goes through; nothing where it is not known yet, or is being written."""
+    try:
+        document = form.parse_object(content)
+        return Flow(
+            carrier=form.text(document, "carrier"),
+            **{name: form.number(document, name) for name in _COUNTED},
+        )
+    except (FairleadError, ValueError):
+        return Flow()
 
 
 def _read(content: bytes) -> Forward:

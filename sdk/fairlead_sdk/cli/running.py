@@ -14,6 +14,7 @@ from fairlead_sdk.errors import (
     DeadlineExceeded,
     FairleadError,
     Internal,
+    InvalidArgument,
     LaunchFailed,
     PermissionDenied,
     Unauthenticated,
@@ -21,6 +22,7 @@ from fairlead_sdk.errors import (
 )
 
 FAILED = 1
+USAGE = 2
 MESH_UNAVAILABLE = 69
 OUR_FAULT = 70
 NOT_PERMITTED = 77
@@ -36,6 +38,8 @@ GRACE_SECONDS = 2.0
 """Time that an interrupted command has after SIGINT, and again after SIGTERM."""
 # What the host does not have, now or later: not the mesh is away.
 _LACKING = frozenset({"isolation_unavailable", "network_unavailable", "submodule_unavailable"})
+# Words of the command line.
+_UNREADABLE = frozenset({"port_invalid", "target_invalid", "via_invalid", "pump_unknown"})
 _MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
 
 
@@ -52,6 +56,8 @@ def exit_status_of(error: FairleadError) -> int:
             return CLOSED_BY_ADMIN
         case Unavailable(reason="ai_closed"):
             return CLOSED_BY_POLICY
+        case InvalidArgument(reason=reason) if reason in _UNREADABLE:
+            return USAGE
         case Unavailable():
             return MESH_UNAVAILABLE
         case Internal():

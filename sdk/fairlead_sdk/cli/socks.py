@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairlead_sdk.cli.forwards import Forward, LocalPortTaken, forwards_of
-from fairlead_sdk.cli.hops import read_hops
+from fairlead_sdk.cli.hops import read_hops, watching_hops
 from fairlead_sdk.cli.running import INTERRUPTED, Interrupts, run
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.cli.tunnelled import listed, tunnel_loop, wait_ended
+from fairlead_sdk.cli.tunnelled import Notices, listed, tunnel_loop, wait_ended
 from fairlead_sdk.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
         except ImportError as error:
             raise WebrtcMissing from error
 
+        refusals = Notices(terminal.warn, clock=time.monotonic)
+
         def refused(reason: str, message: str) -> None:
-            terminal.warn(f"a connection was refused: {message or reason}")
+            refusals.say(f"a connection was refused: {message or reason}")
 
         hops = read_hops(choices.via)
         pump = pump_choice(os.environ)
@@ -79,7 +82,7 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
                     open_line(
                         client.sessions,
                         target,
-                        say=terminal.say,
+                        say=Notices(terminal.say, clock=time.monotonic).say,
                         renewed=listing.renew,
                         via=hops,
                         meet=meeting(client.sessions),
@@ -99,10 +102,16 @@ def socks(choices: SocksChoices, *, is_json: bool) -> int:
                     started_at=datetime.now(UTC),
                     is_socks=True,
                 )
-                listing.enter([made])
-                await _tell(made, terminal)
-                await wait_ended(line.wait_over(), terminal, traffic=ports.traffic)
-        return 0
+                listing.enter([(made, lambda: ports.stop(port))])
+                await stack.enter_async_context(watching_hops(hops, terminal))
+                await _tell(made, terminal, line.carrier)
+                return await wait_ended(
+                    line.wait_over(),
+                    terminal,
+                    listing,
+                    traffic=ports.traffic,
+                    carrier=lambda: line.carrier,
+                )
 
     status = run(work, is_json=is_json, loop_factory=tunnel_loop())
     return 0 if status == INTERRUPTED else status
@@ -128,14 +137,14 @@ def credentials_of(path: str, environment: Mapping[str, str]) -> Credentials | N
         raise CredentialsUnusable(where) from None
 
 
-async def _tell(made: Forward, terminal: Terminal) -> None:
+async def _tell(made: Forward, terminal: Terminal, carrier: str) -> None:
     host = f"[{made.host}]" if ":" in made.host else made.host
     if terminal.is_json:
         await terminal.document(made.document)
     else:
         await terminal.text(f"socks5h://{host}:{made.port}")
     await terminal.raw.drain()
-    terminal.say(f"{made.address} leads to {made.there}; Ctrl-C ends it.")
+    terminal.say(f"{made.address} leads to {made.there}, over {carrier}; Ctrl-C ends it.")
 
 
 async def _listening(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fairlead_sdk.cli.forwards import (
+    Flow,
     Forward,
     Forwards,
     ForwardUnlisted,
@@ -128,6 +129,33 @@ def test_a_text_may_mean_several(forwards: Forwards) -> None:
         for text in ("80", "10.0.0.1:8080", "lch_b", "", "ses_xyzz"):
             with pytest.raises(NotFound):
                 forwards.meant(text, every=True)
+
+
+def test_one_of_a_process_is_withdrawn_and_ends_when_the_process_says_so(
+    forwards: Forwards,
+) -> None:
+    two = replace(ONE, port=9090)
+    one = forwards.enter(ONE)
+    with forwards.entered(two) as other:
+        with forwards.withdraw(ONE) as withdrawal:
+            assert (one.is_wanted, other.is_wanted) == (False, True)
+            assert not withdrawal.is_done
+            assert list(forwards.all()) == [two]
+            again = forwards.enter(replace(ONE, session_id="ses_next"))
+            assert forwards.is_there(ONE)  # through another session
+            again.close()
+            one.close()
+            assert withdrawal.is_done
+        assert list(forwards.all()) == [two]
+
+
+def test_what_goes_through_is_known_to_others(forwards: Forwards) -> None:
+    with forwards.entered(ONE) as entry:
+        assert list(forwards.flowing()) == [(ONE, Flow())]
+        most = Flow("websocket", 1024, 2**62, 2**62, 2**40, 2**40)
+        for flow in (most, Flow("tcp", 1, 2, 3, 4, 5)):
+            entry.note(flow)
+            assert list(forwards.flowing()) == [(ONE, flow)]
 
 
 def test_it_is_below_the_state_directory(tmp_path: Path) -> None:
