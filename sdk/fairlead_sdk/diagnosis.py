@@ -22,12 +22,29 @@ class Check(StrEnum):
     KEY = "key"
     WEBSOCKET = "websocket"
     SESSION = "session"
+    CARRIER_TCP = "carrier_tcp"
+    CARRIER_WEBSOCKET = "carrier_websocket"
+    CARRIER_STREAM = "carrier_stream"
+    CARRIER_POLL = "carrier_poll"
     STUN = "stun"
     TURN = "turn"
     OFFER = "offer"
     UDP = "udp"
     CONNECTION = "connection"
+    CARRIER_WEBRTC = "carrier_webrtc"
     HOLD = "hold"
+
+
+CARRIERS: Final[Mapping[Check, str]] = MappingProxyType(
+    {
+        Check.CARRIER_TCP: "tcp",
+        Check.CARRIER_WEBSOCKET: "websocket",
+        Check.CARRIER_STREAM: "stream",
+        Check.CARRIER_POLL: "poll",
+        Check.CARRIER_WEBRTC: "webrtc",
+    }
+)
+"""The carriers of tunnels, by the check that tries each."""
 
 
 class Outcome(StrEnum):
@@ -61,6 +78,7 @@ NAMES: Final[Mapping[Check, str]] = MappingProxyType(
         Check.UDP: "UDP to gateway",
         Check.CONNECTION: "connection",
         Check.HOLD: "hold",
+        **{check: f"carrier {name}" for check, name in CARRIERS.items()},
     }
 )
 NEEDS: Final[Mapping[Check, tuple[Check, ...]]] = MappingProxyType(
@@ -76,6 +94,8 @@ NEEDS: Final[Mapping[Check, tuple[Check, ...]]] = MappingProxyType(
         Check.UDP: (Check.OFFER,),
         Check.CONNECTION: (Check.UDP,),
         Check.HOLD: (Check.CONNECTION,),
+        **dict.fromkeys(CARRIERS, (Check.SESSION,)),
+        Check.CARRIER_WEBRTC: (Check.CONNECTION,),
     }
 )
 """What must not have failed before a check makes sense; a relay-only probe also needs TURN."""
@@ -96,6 +116,8 @@ class Asked:
     def checks(self) -> tuple[Check, ...]:
         """Return the checks that belong to it, in order."""
         left_out = set() if self.hold_seconds else {Check.HOLD}
+        if self.path is not IcePath.ALL:
+            left_out |= CARRIERS.keys()  # a tunnel's carriers are chosen by no ICE policy
         match self.path:
             case IcePath.RELAY:
                 left_out.add(Check.STUN)

@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 from fairlead_sdk import diagnosis_faults as faults
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.diagnosis import Check, IcePath, Look, Seen
+from fairlead_sdk.diagnosis import CARRIERS, Check, IcePath, Look, Seen
 from fairlead_sdk.errors import FairleadError, MeshUnavailable, Unauthenticated
 from fairlead_sdk.ice_servers import IceServer
 from fairlead_sdk.probed_sessions import ProbedSessions
@@ -27,10 +28,14 @@ _NO_EXECUTION = f"exe_{'a' * 26}"
 _LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 
 FindTarget = Callable[[], Awaitable[str]]
+ProbeCarrier = Callable[[str, str], Awaitable[Seen]]
+"""Attaches a tunnel to a target by the carrier of a name; raises FairleadError."""
 
 
 class MeshProbes:
-    """Looks at one mesh; `find_target` gives the id of a launch or a sandbox to connect to."""
+    """Looks at one mesh; `find_target` gives the id of a launch or a sandbox to connect to, and
+    `probe_carrier` tries one carrier of tunnels.
+    """
 
     def __init__(
         self,
@@ -40,7 +45,10 @@ class MeshProbes:
         find_target: FindTarget,
         path: IcePath,
         sessions: ProbedSessions,
+        probe_carrier: ProbeCarrier,
     ) -> None:
+        self._probe_carrier = probe_carrier
+        self._target = ""
         self._door = door
         self._has_key = has_key
         self._find_target = find_target
@@ -66,6 +74,7 @@ class MeshProbes:
             Check.UDP: self._sessions.find_paths,
             Check.CONNECTION: self._sessions.connect,
             Check.HOLD: self._sessions.hold,
+            **{check: partial(self._attach, name) for check, name in CARRIERS.items()},
         }
 
     async def _resolve(self) -> Seen:
@@ -123,7 +132,11 @@ class MeshProbes:
         return Seen(sentence="It opens and carries messages both ways.")
 
     async def _open_sessions(self) -> Seen:
-        return await self._sessions.open(await self._find_target())
+        self._target = await self._find_target()
+        return await self._sessions.open(self._target)
+
+    async def _attach(self, carrier: str) -> Seen:
+        return await self._probe_carrier(self._target, carrier)
 
     async def _ask_stun(self) -> Seen:
         seen = await _ask_servers(

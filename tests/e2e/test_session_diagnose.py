@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def test_a_session_connects_and_says_so_until_the_gateway_is_gone(
     works = fresh_stack.cli("session", "diagnose", "--probes", "3", "--hold", "0.2")
     assert works.returncode == 0, works.stdout
     assert "connection" in works.stdout
+    for carrier in ("tcp", "websocket", "stream", "poll", "webrtc"):
+        assert re.search(rf"^carrier {carrier} +works", works.stdout, re.MULTILINE), works.stdout
 
     # Stopped, not killed: the supervisor starts a dead gateway again.
     gateway = fresh_stack.pids["relay-gateway"]

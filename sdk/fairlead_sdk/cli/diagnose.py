@@ -7,7 +7,7 @@ import asyncio
 from fairlead_sdk.cli.running import Interrupts, exit_status_of, run
 from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.diagnosis import NAMES, Asked, Diagnosis, Finding, Outcome, diagnose_mesh
+from fairlead_sdk.diagnosis import NAMES, Asked, Diagnosis, Finding, Outcome, Seen, diagnose_mesh
 from fairlead_sdk.discovery import Mesh, find_mesh
 from fairlead_sdk.fairlead import AsyncFairlead
 
@@ -52,6 +52,7 @@ async def _found(mesh: Mesh, launch: str, asked: Asked, terminal: Terminal) -> D
             find_target=lambda: _target(client, launch),
             path=asked.path,
             sessions=sessions,
+            probe_carrier=lambda target, carrier: _attached(client, target, carrier),
         )
         try:
             return await diagnose_mesh(
@@ -62,6 +63,20 @@ async def _found(mesh: Mesh, launch: str, asked: Asked, terminal: Terminal) -> D
             )
         finally:
             await sessions.close()
+
+
+async def _attached(client: AsyncFairlead, target: str, carrier: str) -> Seen:
+    """Try one carrier of tunnels."""
+    from fairlead_sdk.session_errors import WebrtcMissing
+
+    try:
+        from fairlead_sdk.probed_carriers import probe_carrier
+        from fairlead_sdk.session_meeting import meeting
+        from fairlead_tunnel.ways import Kind
+    except ImportError as error:
+        raise WebrtcMissing from error
+    (kind,) = [each for each in Kind if each.carrier == carrier]
+    return await probe_carrier(client.sessions, target, kind, meeting(client.sessions))
 
 
 async def _target(client: AsyncFairlead, launch: str) -> str:

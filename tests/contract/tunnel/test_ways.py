@@ -8,9 +8,12 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pytest
 
+from fairlead_sdk.errors import FairleadError
+from fairlead_sdk.probed_carriers import CarrierFails, probe_carrier
 from fairlead_sdk.tunnel_line import open_line
 from fairlead_sdk.tunnel_sessions import TunnelUnreachable
 from fairlead_tunnel.endpoints import EndpointPool
@@ -108,6 +111,30 @@ async def test_a_line_goes_over_a_websocket_where_nothing_answers_at_the_tcp_por
             async with world(gateway=gateway) as it:
                 assert await echoed(await listening(it), CONTENT) == CONTENT
                 assert kind_of(it) is Kind.WEBSOCKET
+
+
+async def test_a_diagnosis_tries_each_carrier_by_itself() -> None:
+    def never(session_id: str) -> NoReturn:
+        raise AssertionError("no data channel is asked for")
+
+    async with (
+        asyncio.timeout(SECONDS),
+        behind_http() as (gateway, url),
+        world(gateway=gateway) as it,
+    ):
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            gateway.urls = (f"tcp://127.0.0.1:{closed.getsockname()[1]}", url)
+        for kind in (Kind.WEBSOCKET, Kind.REQUESTS, Kind.POLLS):
+            seen = await probe_carrier(it.mesh, "lch_a", kind, never)
+            assert seen.is_configured
+            assert url in seen.sentence
+        with pytest.raises(CarrierFails, match="No tunnel goes over tcp") as failed:
+            await probe_carrier(it.mesh, "lch_a", Kind.TCP, never)
+        assert failed.value.remedy
+        gateway.urls = (url,)
+        assert not (await probe_carrier(it.mesh, "lch_a", Kind.TCP, never)).is_configured
+        it.mesh.refusals = [FairleadError("No gateway takes them.", reason="mode_unsupported")]
+        assert not (await probe_carrier(it.mesh, "lch_a", Kind.POLLS, never)).is_configured
 
 
 async def test_a_port_that_takes_a_ticket_and_ends_is_passed_by_with_the_next_one() -> None:

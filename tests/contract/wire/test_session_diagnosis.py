@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.diagnosis import Asked, Check, Diagnosis, IcePath, Outcome, diagnose_mesh
+from fairlead_sdk.diagnosis import Asked, Check, Diagnosis, IcePath, Outcome, Seen, diagnose_mesh
 from fairlead_sdk.errors import NotFound
 from fairlead_sdk.mesh_probes import MeshProbes
 from fairlead_sdk.probed_sessions import ProbedSessions
@@ -62,6 +62,10 @@ async def held() -> str:
     return LAUNCH
 
 
+async def carrier_works(target: str, carrier: str) -> Seen:
+    return Seen(sentence=f"{carrier} leads to {target}.")
+
+
 async def diagnosed(
     url: str,
     asked: Asked | None = None,
@@ -80,6 +84,7 @@ async def diagnosed(
             find_target=target,
             path=asked.path,
             sessions=sessions,
+            probe_carrier=carrier_works,
         )
         try:
             return await diagnose_mesh(asked, probes.looks, now=asyncio.get_running_loop().time)
