@@ -24,6 +24,7 @@ from fairlead_sdk.errors import (
 from fairlead_sdk.http_errors import no_address
 from fairlead_sdk.http_wire import Content, PlainWire, Wire
 from fairlead_sdk.json_form import JsonObject
+from fairlead_sdk.tracing import heard, trace_headers
 
 if TYPE_CHECKING:
     import httpx2
@@ -137,8 +138,13 @@ class FrontDoor:
         seconds: float | None,
     ) -> JsonObject:
         async with self._wire.exchange(
-            method, target, headers=headers, content=content, seconds=seconds
+            method,
+            target,
+            headers={**headers, **trace_headers()},
+            content=content,
+            seconds=seconds,
         ) as answer:
+            heard(answer.traceresponse)
             found = b"".join([chunk async for chunk in answer.chunks()])
             _raise_for_problem(answer.status, found)
             return _read(found)
@@ -154,7 +160,7 @@ class FrontDoor:
         key: str = "",
     ) -> AsyncIterator[AsyncIterator[JsonObject]]:
         """Open a stream of JSON lines, without any retry: `resumed` is the place for that."""
-        headers = {"Accept": NDJSON}
+        headers = {"Accept": NDJSON, **trace_headers()}
         if key:
             headers["Idempotency-Key"] = key
         if body is not None:
@@ -166,6 +172,7 @@ class FrontDoor:
             content=_encoded(body),
             seconds=_SILENCE_SECONDS,
         ) as answer:
+            heard(answer.traceresponse)
             if answer.status >= 400:
                 found = b"".join([chunk async for chunk in answer.chunks()])
                 _raise_for_problem(answer.status, found)

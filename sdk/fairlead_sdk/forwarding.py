@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from fairlead_sdk.session_errors import (
     TunnelLost,
     WebrtcMissing,
 )
+from fairlead_sdk.tracing import client_span
 
 if TYPE_CHECKING:
     from fairlead_sdk.peer_session import AsyncSession
@@ -257,9 +258,12 @@ async def open_session(
         opening = OpenSession(api=api, core=chosen, pace=pace, sleep=sleep, seal_secret=seal_secret)
         if connect_seconds is None:
             connect_seconds = RELAY_SECONDS if ice_policy == "relay" else CONNECT_SECONDS
-        async with opening.connected(
-            launch_id, mode, ice_policy, loading, connect_seconds
-        ) as session:
+        async with AsyncExitStack() as stack:
+            with client_span("session.negotiate") as span:
+                session = await stack.enter_async_context(
+                    opening.connected(launch_id, mode, ice_policy, loading, connect_seconds)
+                )
+                span.note("fairlead.session.id", session.session_id)
             is_connected = True
             yield session
     except FairleadError as error:

@@ -19,6 +19,7 @@ _READ_BYTES = 256 * 1024
 # How long an answer may take that says why the rest of a request is not wanted, and the end of one
 # whose reader left after its last line.
 _LAST_WORDS_SECONDS = 1.0
+_TRACE = b"traceresponse"
 
 
 class Connection:
@@ -35,6 +36,7 @@ class Connection:
         self._writer = writer
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
         self._has_answered = False
+        self._traceresponse = ""
 
     @property
     def is_usable(self) -> bool:
@@ -101,7 +103,9 @@ class Connection:
         except (OSError, h11.ProtocolError) as error:
             self.is_stale = not self._has_answered
             raise broken(self._url) from error
-        return PlainAnswer(connection=self, status=status, seconds=seconds)
+        return PlainAnswer(
+            connection=self, status=status, traceresponse=self._traceresponse, seconds=seconds
+        )
 
     async def piece(self, seconds: float | None) -> bytes:
         """Give what comes next of a body; nothing at its end. Raises `MeshUnavailable`."""
@@ -151,6 +155,10 @@ class Connection:
     async def _status(self, seconds: float | None) -> int:
         while not isinstance(event := await self._event(seconds), h11.Response):
             continue  # an answer in between, such as 100
+        self._traceresponse = next(
+            (value.decode("ascii", "replace") for name, value in event.headers if name == _TRACE),
+            "",
+        )
         return event.status_code
 
     async def _event(self, seconds: float | None) -> object:
@@ -169,8 +177,11 @@ class Connection:
 class PlainAnswer:
     """An answer and the body that follows on the connection."""
 
-    def __init__(self, *, connection: Connection, status: int, seconds: float | None) -> None:
+    def __init__(
+        self, *, connection: Connection, status: int, traceresponse: str, seconds: float | None
+    ) -> None:
         self.status = status
+        self.traceresponse = traceresponse
         self._connection = connection
         self._seconds = seconds
 

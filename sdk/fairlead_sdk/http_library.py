@@ -86,6 +86,11 @@ class _LibraryAnswer:
         """Its status code."""
         return self._response.status_code
 
+    @property
+    def traceresponse(self) -> str:
+        """The span that answered."""
+        return str(self._response.headers.get("traceresponse", ""))
+
     def chunks(self) -> AsyncIterator[bytes]:
         """Give the body as it comes."""
         return self._response.aiter_raw()

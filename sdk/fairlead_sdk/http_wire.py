@@ -29,6 +29,11 @@ class Answer(Protocol):
         """Its status code."""
         ...
 
+    @property
+    def traceresponse(self) -> str:
+        """The span that answered (W3C Trace Context Level 2), or nothing."""
+        ...
+
     def chunks(self) -> AsyncIterator[bytes]:
         """Give the body as it comes."""
         ...

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
+from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.events import (
     LaunchEvent,
     LaunchSnapshot,
@@ -24,6 +30,7 @@ from fairlead_sdk.records import LaunchRecord, Trace
 from fairlead_sdk.repository import Repository
 from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.streams import resumed
+from fairlead_sdk.tracing import begin_span, client_span
 from fairlead_sdk.uploads import Histories, MissAnswer, UploadProgress, history_of
 
 if TYPE_CHECKING:
@@ -148,30 +155,47 @@ class AsyncLaunches:
         key = key or make_idempotency_key()
         launch_id, seen = after
         uploaded: set[str] = set()
+        span = begin_span("launch.request")
+
+        @asynccontextmanager
+        async def submitted() -> AsyncIterator[AsyncIterator[JsonObject]]:
+            async with AsyncExitStack() as stack:
+                with span.current():
+                    documents = await stack.enter_async_context(
+                        self._door.stream("POST", "/v1/launches", body=body, key=key)
+                    )
+                yield documents
 
         def open_stream(cursor: str) -> AbstractAsyncContextManager[AsyncIterator[JsonObject]]:
-            if not launch_id:
-                return self._door.stream("POST", "/v1/launches", body=body, key=key)
-            return self._watch(launch_id, cursor)
+            return self._watch(launch_id, cursor) if launch_id else submitted()
 
-        async with aclosing(self._events(open_stream, seen)) as events:
-            async for event in events:
-                match event.happening:
-                    case LaunchSnapshot(launch):
-                        launch_id = launch.launch_id
-                        yield event
-                    case _ if repository is None:
-                        yield event
-                    case SnapshotMissed() as miss if miss.upload_token not in uploaded:
-                        uploaded.add(miss.upload_token)
-                        yield event
-                        await self._answer(repository, miss, on_upload)
-                    case StepChanged(step="workspace", state="done") as made:
-                        yield event
-                        await asyncio.to_thread(self._learn, repository, body, made)
-                        await self._go_on_with_history(repository)
-                    case _:
-                        yield event
+        error: BaseException | None = None
+        try:
+            async with aclosing(self._events(open_stream, seen)) as events:
+                async for event in events:
+                    match event.happening:
+                        case LaunchSnapshot(launch):
+                            launch_id = launch.launch_id
+                            span.note("fairlead.launch.id", launch_id)
+                            yield event
+                        case _ if repository is None:
+                            yield event
+                        case SnapshotMissed() as miss if miss.upload_token not in uploaded:
+                            uploaded.add(miss.upload_token)
+                            yield event
+                            with span.current(), client_span("snapshot.upload"):
+                                await self._answer(repository, miss, on_upload)
+                        case StepChanged(step="workspace", state="done") as made:
+                            yield event
+                            await asyncio.to_thread(self._learn, repository, body, made)
+                            await self._go_on_with_history(repository)
+                        case _:
+                            yield event
+        except FairleadError as failed:
+            error = failed
+            raise
+        finally:
+            span.end(error)
 
     def events(self, launch_id: str, *, cursor: str = "") -> AsyncGenerator[LaunchEvent, None]:
         """Give a launch's events after `cursor`, all that are kept when empty; first a snapshot."""

@@ -18,6 +18,7 @@ from fairlead_sdk.errors import FairleadError
 from fairlead_sdk.session_errors import OpenTimeout, SessionEnded, is_gone, may_pass
 from fairlead_sdk.session_records import TUNNEL, SessionTunnel
 from fairlead_sdk.session_talk import Sleep
+from fairlead_sdk.tracing import client_span
 from fairlead_sdk.tunnel_drivers import MOST_CONNECTIONS, drivers_of
 from fairlead_sdk.tunnel_sessions import (
     TOLD_SECONDS,
@@ -287,6 +288,13 @@ class TunnelLine:
 
     async def _opened(self, attach_seconds: float) -> TunnelClient:
         """Open a session and attach its tunnel; one that cannot be attached is closed again."""
+        with client_span("tunnel.attach") as span:
+            client = await self._attached(attach_seconds)
+            span.note("fairlead.session.id", self.session_id)
+            span.note("fairlead.tunnel.carrier", client.carrier)
+            return client
+
+    async def _attached(self, attach_seconds: float) -> TunnelClient:
         async with asyncio.timeout(CALL_SECONDS):
             opened = await self._api.open_session(
                 self._launch_id, mode=TUNNEL, ice_policy="all", key=make_idempotency_key()

@@ -92,7 +92,10 @@ def sessions_router(sessions: Sessions, streams: EventStreams) -> APIRouter:
             tunnel=tunnel_answer(tunnel) if tunnel else None,
             **dict(session_answer(session)),
         )
-        return answered(opened, 201, {"Location": f"/v1/sessions/{session.session_id}"})
+        headers = {"Location": f"/v1/sessions/{session.session_id}"}
+        if session.traceparent:  # where the session's spans stand: in the trace of its launch
+            headers["traceresponse"] = session.traceparent
+        return answered(opened, 201, headers)
 
     @router.post(
         "/{session_id:session}/offer",

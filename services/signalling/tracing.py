@@ -1,7 +1,8 @@
 """The server span of an HTTP request: `rest.<METHOD> <route>`, the root of a trace of ours.
 
 The caller's trace is linked to and not continued: otherwise a tenant could write into the trace of
-another one, and read it, by naming its id.
+another one, and read it, by naming its id. The answer says by `traceresponse` (W3C Trace Context
+Level 2) which trace it is, so that spans of a client can stand in it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from opentelemetry.trace import (
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chassis.telemetry import links_to, remote_context
+from chassis.telemetry import links_to, remote_context, traceparent
 from signalling.request_header import header_of
 
 ATTRIBUTES = ("http.request.method", "http.route", "http.response.status_code")
 _ROOT = Context()
+_ANSWER_HEADER = b"traceresponse"
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
@@ -57,6 +59,11 @@ class HttpTracing:
 
         async def watched(message: Message) -> None:
             nonlocal span
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ())]
+                if all(name != _ANSWER_HEADER for name, _ in headers):
+                    headers.append((_ANSWER_HEADER, traceparent(parent).encode()))
+                message = {**message, "headers": headers}
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 _end(span, method, scope, message["status"])
                 span = parent

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SPANS_GO_TO = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _TAKES_COMMAND = ("launch", "exec", "shell")
 
 
@@ -29,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.disable()
     try:
         begun = None
-        if given[:1] == ["launch"] and not _feeds_command(given, command):
+        is_traced = any(os.environ.get(name) for name in _SPANS_GO_TO)
+        # The agent may have been started with other places for spans, or none.
+        is_agents = not is_traced and not _feeds_command(given, command)
+        if given[:1] == ["launch"] and is_agents:
             from fairlead_sdk.agent_client import launch_by_agent
 
             done = launch_by_agent(given, command)
@@ -38,6 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             begun = done
         from fairlead_sdk.cli.verbs import run_verb
 
+        if is_traced:
+            from fairlead_sdk.tracing import exported_spans
+
+            with exported_spans():
+                raise SystemExit(run_verb(given, command, begun))
         raise SystemExit(run_verb(given, command, begun))
     finally:
         gc.enable()

@@ -332,7 +332,7 @@ async def test_spans_link_to_the_callers_trace_and_stay_out_of_it(door: Door) ->
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     async with door.client() as client:
         await client.get("/healthz")
-        await client.get(
+        answer = await client.get(
             "/v1/launches/lch_x", headers={"traceparent": f"00-{trace_id}-00f067aa0ba902b7-01"}
         )
         await client.get("/v1/nothing")
@@ -341,6 +341,8 @@ async def test_spans_link_to_the_callers_trace_and_stay_out_of_it(door: Door) ->
     assert first.context is not None
     assert f"{first.context.trace_id:032x}" != trace_id
     assert first.parent is None
+    ids = f"{first.context.trace_id:032x}-{first.context.span_id:016x}"
+    assert answer.headers["traceresponse"].startswith(f"00-{ids}-")
     assert [f"{link.context.trace_id:032x}" for link in first.links] == [trace_id]
     assert dict(first.attributes or {})["http.response.status_code"] == 404
     assert second.name == "rest.GET unmatched"
