@@ -9,57 +9,69 @@ never touched and no hook runs.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead_limits.table import CHANGES_BYTES
 from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
-from fairlead_sdk.fast_import import ImportedTree, import_tree
+from fairlead_sdk.fast_import import Entry, ImportedTree, import_tree
 from fairlead_sdk.git import PACK, GitFailed, ask_for_pack, start_git
+from fairlead_sdk.kept_blobs import (
+    Blobs,
+    ChangedFile,
+    FileMoved,
+    KeptBlobs,
+    ReadProgress,
+    opened,
+    shown,
+    stamp_of,
+    unreadable,
+)
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.verbatim import Verbatim
 
 TOTAL_LIMIT_BYTES = 1024**3
 _ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedFile:
-    """One path that differs from HEAD: its bytes' name below the top, and its mode; no mode when it
-    is gone.
-
-    `stamp` is what a later change of the file would change: device, mode, size, mtime and ctime in
-    nanoseconds, inode.
-    """
-
-    path: bytes
-    mode: str
-    size: int
-    stamp: tuple[int, ...] = ()
+_LEAST_TO_KEEP_BYTES = CHANGES_BYTES.count
+"""Files with less altogether are read each time that one of them has changed."""
+_MOST_TO_TRY_BYTES = 8 * 1024 * 1024
+"""Files with more make no pack of 256 KiB, unless they are of a kind that is not worth trying."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The tree that holds every file as it is, and a thin pack against HEAD with what is new in it.
 
-    `pack` is empty when it would be larger than 256 KiB: then the objects go with the upload, out
-    of the directory `objects`, where `tip` is a commit that holds the tree.
+    `pack` is empty when it would be larger than 256 KiB: then the objects go with the upload.
+    `make_objects` makes these when a host lacks them.
     """
 
     tree: str
     pack: bytes
     files: int
     scratch: Scratch
-    tip: str = ""
-    objects: Path | None = None
+    make_objects: Callable[[], ChangeObjects] | None = None
+    kept: KeptBlobs | None = None
 
     def close(self) -> None:
         """Remove the temporary objects."""
         self.scratch.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeObjects:
+    """The object directory in which `tip` is a commit that holds the tree of changes; `blobs` are
+    the objects of its files that are kept for later launches.
+    """
+
+    objects: Path
+    tip: str
+    blobs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +80,6 @@ class Found:
 
     changes: Changes | None
     warnings: tuple[str, ...]
-
-
-class FileMoved(Exception):
-    """A file changed while it was read."""
 
 
 def collect_changes(
@@ -84,6 +92,8 @@ def collect_changes(
     object_format: str,
     scratch: Scratch,
     memo: ChangesMemo,
+    kept: KeptBlobs,
+    on_read: ReadProgress | None = None,
 ) -> Found:
     """Make the changes from the output of `git status --porcelain=v2 -z` with all untracked files
     and what `find_verbatim` finds besides these paths.
@@ -98,29 +108,37 @@ def collect_changes(
         raise _git_failed(failure) from None
     if not paths and not verbatim.paths and not verbatim.host_converts:
         return Found(None, warnings)
+    maker = _Maker(
+        top=top,
+        objects=objects,
+        commit=commit,
+        object_format=object_format,
+        scratch=scratch,
+        is_wanted=verbatim.host_converts,
+        kept=kept,
+        on_read=on_read,
+    )
     for _ in range(_ATTEMPTS):
         try:
             memo.begin()
             files = _looked_at(paths, top)
             _require_moderate(files)
             further = _looked_at(verbatim.paths, top)
-            if _size(files) + _size(further) <= TOTAL_LIMIT_BYTES:
-                files += further
+            more = warnings
+            if _size(files) + _size(further) > TOTAL_LIMIT_BYTES:
+                more += (_too_large_to_travel(further),)
             else:
-                warnings += (_too_large_to_travel(further),)
+                files += further
             known = memo.find(commit, files)
             if known is None or (verbatim.host_converts and not known[0]):
-                changes = _made(
-                    files, top, objects, commit, object_format, scratch, verbatim.host_converts
-                )
-                if changes is None or changes.pack:
-                    kept = ("", b"") if changes is None else (changes.tree, changes.pack)
-                    memo.keep(commit, files, *kept)
+                changes = maker.make(files)
+                found = ("", b"") if changes is None else (changes.tree, changes.pack)
+                memo.keep(commit, files, *found)
             elif known[0]:
-                changes = Changes(*known, len(files), scratch)
+                changes = maker.known(files, *known)
             else:
                 changes = None
-            return Found(changes, warnings)
+            return Found(changes, more)
         except FileMoved as moved:
             name = str(moved)
     raise RepositoryError(
@@ -142,14 +160,14 @@ def _listed(status: bytes) -> tuple[list[bytes], tuple[str, ...]]:
                 fields = entry.split(b" ", 8)
                 path = fields[8]
                 if fields[2][:1] == b"S" and b"160000" in fields[3:6]:
-                    warnings.append(f"{_shown(path)} is a submodule: its changes do not travel.")
+                    warnings.append(f"{shown(path)} is a submodule: its changes do not travel.")
                     continue
             case b"u":
                 path = entry.split(b" ", 10)[10]
             case _:
                 continue
         if path.endswith(b"/"):
-            warnings.append(f"{_shown(path)} is a repository of its own: its files do not travel.")
+            warnings.append(f"{shown(path)} is a repository of its own: its files do not travel.")
         else:
             paths[path] = None
     return list(paths), tuple(warnings)
@@ -176,24 +194,13 @@ def _file(root: bytes, path: bytes, *, gone: bool) -> ChangedFile:
     except (FileNotFoundError, NotADirectoryError):
         facts = None
     except PermissionError:
-        raise _unreadable(path) from None
+        raise unreadable(path) from None
     if facts is not None and stat.S_ISLNK(facts.st_mode):
-        return ChangedFile(path, "120000", facts.st_size, _stamp(facts))
+        return ChangedFile(path, "120000", facts.st_size, stamp_of(facts))
     if facts is not None and stat.S_ISREG(facts.st_mode):
         mode = "100755" if facts.st_mode & 0o100 else "100644"
-        return ChangedFile(path, mode, facts.st_size, _stamp(facts))
+        return ChangedFile(path, mode, facts.st_size, stamp_of(facts))
     return ChangedFile(path, "", 0)
-
-
-def _stamp(facts: os.stat_result) -> tuple[int, ...]:
-    return (
-        facts.st_dev,
-        facts.st_mode,
-        facts.st_size,
-        facts.st_mtime_ns,
-        facts.st_ctime_ns,
-        facts.st_ino,
-    )
 
 
 def _require_moderate(files: list[ChangedFile]) -> None:
@@ -203,9 +210,9 @@ def _require_moderate(files: list[ChangedFile]) -> None:
     largest = max(files, key=lambda file: file.size)
     raise RepositoryError(
         f"Uncommitted and untracked files hold {total / 1024**3:.1f} GiB, more than the limit"
-        f" of 1 GiB; the largest is {_shown(largest.path)} with {largest.size / 1024**2:.0f} MiB.",
+        f" of 1 GiB; the largest is {shown(largest.path)} with {largest.size / 1024**2:.0f} MiB.",
         reason="changes_too_large",
-        remedy=f"Add {_shown(largest.path)} to .gitignore, commit it, or leave changes at home"
+        remedy=f"Add {shown(largest.path)} to .gitignore, commit it, or leave changes at home"
         " with --clean.",
     )
 
@@ -218,7 +225,7 @@ def _too_large_to_travel(files: Sequence[ChangedFile]) -> str:
     largest = max(files, key=lambda file: file.size)
     return (
         f"{len(files)} files that a filter or another conversion of git has written here arrive as"
-        f" git keeps them: with them the changes hold more than 1 GiB ({_shown(largest.path)} is"
+        f" git keeps them: with them the changes hold more than 1 GiB ({shown(largest.path)} is"
         " the largest)."
     )
 
@@ -231,74 +238,143 @@ def _git_failed(failure: GitFailed) -> RepositoryError:
     )
 
 
-def _made(
-    files: list[ChangedFile],
-    top: Path,
-    objects: Path,
-    commit: str,
-    object_format: str,
-    scratch: Scratch,
-    is_wanted: bool,
-) -> Changes | None:
-    """Import the files; None when they make the commit's own tree, unless this is wanted too."""
-    directory = scratch.make()
-    try:
-        imported = import_tree(
-            _entries(files, top),
-            directory=directory,
-            objects=objects,
-            commit=commit,
-            object_format=object_format,
+class _Maker:
+    """Makes the objects of changed files in one working directory."""
+
+    def __init__(
+        self,
+        *,
+        top: Path,
+        objects: Path,
+        commit: str,
+        object_format: str,
+        scratch: Scratch,
+        is_wanted: bool,
+        kept: KeptBlobs,
+        on_read: ReadProgress | None,
+    ) -> None:
+        """With `is_wanted` there are changes also where they make the commit's own tree."""
+        self._top = top
+        self._objects = objects
+        self._commit = commit
+        self._object_format = object_format
+        self._scratch = scratch
+        self._is_wanted = is_wanted
+        self._kept = kept
+        self._on_read = on_read
+
+    def make(self, files: list[ChangedFile]) -> Changes | None:
+        """Make the tree of the files; None when it is the commit's own."""
+        with self._removing():
+            imported, made = self._imported(files)
+            if imported.tree == imported.base_tree and not self._is_wanted:
+                self._scratch.remove()
+                return None
+            pack = b""
+            if _size(files) <= _MOST_TO_TRY_BYTES:
+                pack = _thin_pack(made.objects.parent, imported, self._commit)
+        if pack:
+            self._scratch.remove()
+            return Changes(imported.tree, pack, len(files), self._scratch)
+        self._scratch.settle()
+        return Changes(
+            imported.tree,
+            b"",
+            len(files),
+            self._scratch,
+            make_objects=lambda: made,
+            kept=self._kept,
         )
-        if imported.tree == imported.base_tree and not is_wanted:
-            scratch.remove()
-            return None
-        pack = _thin_pack(directory, imported, commit)
-    except GitFailed as failure:
-        scratch.remove()
-        raise _git_failed(failure) from None
-    except BaseException:
-        scratch.remove()
-        raise
-    if pack:
-        scratch.remove()
-        return Changes(imported.tree, pack, len(files), scratch)
-    scratch.settle()
-    return Changes(
-        imported.tree, b"", len(files), scratch, tip=imported.commit, objects=directory / "objects"
-    )
+
+    def known(self, files: list[ChangedFile], tree: str, pack: bytes) -> Changes:
+        """Give changes whose tree is known: their objects are made when they are asked for."""
+        if pack:
+            return Changes(tree, pack, len(files), self._scratch)
+
+        made: ChangeObjects | None = None
+
+        def make_objects() -> ChangeObjects:
+            nonlocal made
+            if made is not None:
+                return made
+            try:
+                with self._removing():
+                    imported, made = self._imported(files)
+                    if imported.tree != tree:
+                        raise FileMoved(shown(files[0].path))
+            except FileMoved as moved:
+                raise RepositoryError(
+                    f"{moved} has changed since the launch began.",
+                    reason="files_changing",
+                    remedy="Launch again.",
+                ) from None
+            self._scratch.settle()
+            return made
+
+        return Changes(
+            tree, b"", len(files), self._scratch, make_objects=make_objects, kept=self._kept
+        )
+
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """Remove what was made when the block fails."""
+        try:
+            yield
+        except GitFailed as failure:
+            self._scratch.remove()
+            raise _git_failed(failure) from None
+        except BaseException:
+            self._scratch.remove()
+            raise
+
+    def _imported(self, files: list[ChangedFile]) -> tuple[ImportedTree, ChangeObjects]:
+        directory = self._scratch.make()
+        blobs = Blobs({}, ())
+        if _size(files) > _LEAST_TO_KEEP_BYTES:
+            blobs = self._kept.bring(
+                files,
+                top=self._top,
+                scratch=directory,
+                object_format=self._object_format,
+                on_read=self._on_read,
+            )
+        imported = import_tree(
+            _entries(files, self._top, blobs.names),
+            directory=directory,
+            objects=(self._objects, *blobs.objects),
+            commit=self._commit,
+            object_format=self._object_format,
+        )
+        names = tuple(dict.fromkeys(blobs.names.values()))
+        return imported, ChangeObjects(directory / "objects", imported.commit, names)
 
 
-def _entries(files: list[ChangedFile], top: Path) -> Iterator[tuple[bytes, str, bytes]]:
-    """Give (path, mode, content); what is gone comes first, so that a file may take a directory's
-    place.
+def _entries(files: list[ChangedFile], top: Path, names: Mapping[bytes, str]) -> Iterator[Entry]:
+    """Give (path, mode, content or object); what is gone comes first, so that a file may take a
+    directory's place.
     """
     root = os.fsencode(top)
     for file in files:
         if not file.mode:
             yield file.path, "", b""
     for file in files:
-        if file.mode:
+        if file.path in names:
+            yield file.path, file.mode, names[file.path]
+        elif file.mode:
             yield file.path, file.mode, _content(os.path.join(root, file.path), file)
 
 
 def _content(place: bytes, file: ChangedFile) -> bytes:
-    try:
-        if file.mode == "120000":
+    if file.mode == "120000":
+        try:
             return os.readlink(place)
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as source:
-            before = os.fstat(descriptor)
-            content = source.read(file.size + 1)
-            after = os.fstat(descriptor)
-    except PermissionError:
-        raise _unreadable(file.path) from None
-    except OSError:
-        raise FileMoved(_shown(file.path)) from None
-    still = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
-    if not still or len(content) != file.size or not stat.S_ISREG(before.st_mode):
-        raise FileMoved(_shown(file.path))
-    return content
+        except OSError:
+            raise FileMoved(shown(file.path)) from None
+    with opened(place, file) as source:
+        content = source.read(file.size + 1)
+        if len(content) != file.size:
+            raise FileMoved(shown(file.path))
+        return content
 
 
 def _thin_pack(directory: Path, imported: ImportedTree, commit: str) -> bytes:
@@ -318,15 +394,3 @@ def _thin_pack(directory: Path, imported: ImportedTree, commit: str) -> bytes:
             arguments=PACK, status=process.returncode, message=stderr.decode("utf-8", "replace")
         )
     return pack
-
-
-def _unreadable(path: bytes) -> RepositoryError:
-    return RepositoryError(
-        f"{_shown(path)} cannot be read.",
-        reason="file_unreadable",
-        remedy="chmod u+r it, add it to .gitignore, or leave changes at home with --clean.",
-    )
-
-
-def _shown(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

@@ -41,12 +41,7 @@ class ChangesMemo:
 
     def begin(self) -> None:
         """Take the file system's time, before any file is looked at."""
-        part = self._path.with_name(f"part-{secrets.token_hex(4)}")
-        with contextlib.suppress(OSError):
-            part.parent.mkdir(exist_ok=True)
-            part.touch(0o600, exist_ok=False)
-            self._began = part.stat()
-            part.unlink()
+        self._began = file_system_time(self._path.parent)
 
     def find(self, commit: str, files: Sequence[Stamped]) -> tuple[str, bytes] | None:
         """Give tree and pack of these files on this commit; no tree when nothing differs."""
@@ -61,7 +56,7 @@ class ChangesMemo:
 
     def keep(self, commit: str, files: Sequence[Stamped], tree: str, pack: bytes) -> None:
         """Keep what these files gave, if a later change of them would show."""
-        if self._began is None or not all(_is_settled(file.stamp, self._began) for file in files):
+        if self._began is None or not all(is_settled(file.stamp, self._began) for file in files):
             return
         header = f"{_key(commit, files)} {binascii.crc32(pack):x} {tree}\n".encode("ascii")
         part = self._path.with_name(f"part-{secrets.token_hex(4)}")
@@ -71,7 +66,24 @@ class ChangesMemo:
             part.replace(self._path)
 
 
-def _is_settled(stamp: tuple[int, ...], began: os.stat_result) -> bool:
+def file_system_time(directory: Path) -> os.stat_result | None:
+    """Give the stat of a file that is made there now, so by the clock that files there get; None
+    when nothing can be written.
+    """
+    part = directory / f"part-{secrets.token_hex(4)}"
+    try:
+        directory.mkdir(exist_ok=True)
+        part.touch(0o600, exist_ok=False)
+        try:
+            return part.stat()
+        finally:
+            part.unlink()
+    except OSError:
+        return None
+
+
+def is_settled(stamp: tuple[int, ...], began: os.stat_result) -> bool:
+    """Say whether a change of a file with this stamp after `began` would show."""
     if not stamp:
         return True
     device, _, _, modified, changed, _ = stamp

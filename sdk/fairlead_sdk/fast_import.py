@@ -7,12 +7,14 @@ git-fast-import(1).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 from fairlead_sdk.git import GitFailed, start_git
+
+Entry: TypeAlias = tuple[bytes, str, bytes | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +27,20 @@ class ImportedTree:
 
 
 def import_tree(
-    entries: Iterator[tuple[bytes, str, bytes]],
+    entries: Iterator[Entry],
     *,
     directory: Path,
-    objects: Path,
+    objects: Sequence[Path],
     commit: str,
     object_format: str,
 ) -> ImportedTree:
     """Make `directory` a git directory that borrows `objects`, and put there the tree of `commit`
     with `entries` on top.
 
-    An entry is (path, mode, content); an empty mode removes the path. The same entries give the
-    same ids.
+    An entry is (path, mode, content), where a text is the id of an object in `objects`; an empty
+    mode removes the path. The same entries give the same ids.
     """
-    _make_git_directory(directory, objects, commit, object_format)
+    make_git_directory(directory, objects, commit, object_format)
     process = start_git(
         "-c",
         "fastimport.unpackLimit=0",  # always a pack: loose objects would need a process more
@@ -69,12 +71,15 @@ def import_tree(
     return ImportedTree(tree=tree.split()[2], commit=made, base_tree=base.split()[2])
 
 
-def _make_git_directory(directory: Path, objects: Path, commit: str, object_format: str) -> None:
+def make_git_directory(
+    directory: Path, objects: Sequence[Path], commit: str, object_format: str
+) -> None:
+    """Make a directory a git directory that borrows objects."""
     (directory / "refs").mkdir()
     (directory / "objects" / "info").mkdir(parents=True)
     (directory / "HEAD").write_text(f"{commit}\n", "ascii")
     (directory / "objects" / "info" / "alternates").write_bytes(
-        quoted(os.fsencode(objects)) + b"\n"
+        b"".join(quoted(os.fsencode(each)) + b"\n" for each in objects)
     )
     if object_format != "sha1":
         (directory / "config").write_text(
@@ -84,13 +89,16 @@ def _make_git_directory(directory: Path, objects: Path, commit: str, object_form
         )
 
 
-def _tell(stream: IO[bytes], entries: Iterator[tuple[bytes, str, bytes]], commit: str) -> None:
+def _tell(stream: IO[bytes], entries: Iterator[Entry], commit: str) -> None:
     head = commit.encode("ascii")
     stream.write(b'ls %s ""\n' % head)
     stream.write(b"commit refs/fairlead/changes\nmark :1\n")
     stream.write(b"committer fairlead <fairlead@localhost> 0 +0000\ndata 0\nfrom %s\n" % head)
     for path, mode, content in entries:
-        if mode:
+        if mode and isinstance(content, str):
+            names = mode.encode("ascii"), content.encode("ascii"), quoted(path)
+            stream.write(b"M %s %s %s\n" % names)
+        elif mode and isinstance(content, bytes):
             stream.write(b"M %s inline %s\n" % (mode.encode("ascii"), quoted(path)))
             stream.write(b"data %d\n" % len(content))
             stream.write(content)

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -139,8 +139,10 @@ def stream_pack(
     part: Part = Part.WHOLE,
     is_thin: bool = True,
     making: PackMaking | None = None,
+    sent: Collection[str] = (),
 ) -> Generator[bytes, None, None]:
-    """Give a part of the repository with `tips`, without what `host_tips` reach.
+    """Give a part of the repository with `tips`, without what `host_tips` reach, nor the contents
+    of changed files that were `sent` before.
 
     Tips of the host that this repository does not have are left out of the bargain. Nothing is
     given when nothing is lacking. Raises `RepositoryError`, `client_objects_missing`, when the
@@ -150,11 +152,15 @@ def stream_pack(
     wanted = [repository.commit]
     if part is not Part.FILES:
         wanted += [tip.commit for tip in tips]
-    changes = repository.changes
-    if changes is not None and changes.objects is not None and part is not Part.HISTORY:
-        environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fspath(changes.objects)
-        wanted.append(changes.tip)
-    lines = list(dict.fromkeys(wanted))
+    changes, left_out = repository.changes, list[str]()
+    settings: tuple[str, ...] = ()
+    if changes is not None and changes.make_objects is not None and part is not Part.HISTORY:
+        made = changes.make_objects()
+        environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.fspath(made.objects)
+        wanted.append(made.tip)
+        left_out = [f"^{name}" for name in made.blobs if name in sent]
+        settings = ("-c", "core.bigFileThreshold=8m")  # looking for differences takes minutes
+    lines = [*dict.fromkeys(wanted), *left_out]
     match part:
         case Part.WHOLE:
             lines += [f"^{tip}" for tip in _present(host_tips, environment)]
@@ -164,7 +170,7 @@ def stream_pack(
             lines.append(f"^{repository.commit}^{{tree}}")
     arguments = _AT_ONCE if part is Part.FILES else _THIN if is_thin else _WHOLE
     loud = "--all-progress" if making is not None else "-q"
-    process = start_git(*arguments, loud, environment=environment, stdin=True)
+    process = start_git(*settings, *arguments, loud, environment=environment, stdin=True)
     if making is not None:
         making.follow(process)
     complaints = _Complaints(process, making)

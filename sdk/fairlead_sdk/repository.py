@@ -15,6 +15,7 @@ from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
 from fairlead_sdk.git import GitAnswer, finish_git, start_git
 from fairlead_sdk.git_place import find_place
+from fairlead_sdk.kept_blobs import KeptBlobs, ReadProgress
 from fairlead_sdk.project import project_of
 from fairlead_sdk.refs_reader import Unsure
 from fairlead_sdk.scratch import Scratch
@@ -86,11 +87,13 @@ def read_repository(
     clean: bool = False,
     submodules: bool = False,
     scratch: Scratch | None = None,
+    on_read: ReadProgress | None = None,
 ) -> Repository:
     """Read the repository around `path`; with `clean` the uncommitted changes stay at home, and
     without `submodules` a warning says that their files do.
 
-    Closing `scratch` gives the reading up, wherever it is.
+    Closing `scratch` gives the reading up, wherever it is. `on_read` hears, in any thread, how much
+    of large changes was read.
 
     Raises `RepositoryError` with the reason `path_not_found`, `path_not_directory`,
     `not_a_repository`, `repository_bare`, `repository_empty`, `shallow_repository`,
@@ -102,7 +105,9 @@ def read_repository(
     for _ in range(_MOST_READINGS):
         reading = _read(place, clean=clean)
         if reading is not None:
-            return _repository(*reading, scratch or Scratch(), submodules=submodules)
+            return _repository(
+                *reading, scratch or Scratch(), submodules=submodules, on_read=on_read
+            )
     raise RepositoryError(
         f"The commit of the repository at {place} changes all the time.",
         reason="repository_unreadable",
@@ -174,6 +179,7 @@ def _repository(
     scratch: Scratch,
     *,
     submodules: bool,
+    on_read: ReadProgress | None,
 ) -> Repository:
     _require_text(facts.branch)
     changes = None
@@ -202,6 +208,8 @@ def _repository(
             object_format=facts.object_format,
             scratch=scratch,
             memo=ChangesMemo(git_directory=facts.git_directory),
+            kept=KeptBlobs(git_directory=facts.git_directory),
+            on_read=on_read,
         )
         changes = found.changes
         warnings += found.warnings

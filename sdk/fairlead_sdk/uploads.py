@@ -52,6 +52,7 @@ class MissAnswer:
         self.failure: FairleadError | None = None
         self._fault: RepositoryError | None = None
         self._making = PackMaking()
+        self._contents: frozenset[str] = frozenset()
 
     @property
     def is_nearly_done(self) -> bool:
@@ -68,6 +69,7 @@ class MissAnswer:
         part = await asyncio.to_thread(self._plan)
         self.has_rest = part is Part.FILES
         answer = await self._sent(part)
+        await asyncio.to_thread(self._learn_contents)
         if self.has_rest:
             await asyncio.to_thread(
                 self._known().learn_files, self._repository.commit, token=self._token
@@ -99,9 +101,28 @@ class MissAnswer:
         self._tips = tips_of(self._repository)
         known = self._known()
         known.replace(self._host_tips)
+        changes = self._repository.changes
+        if changes is not None and changes.kept is not None and self._host_tips:
+            self._contents = changes.kept.uploaded(self._contents_key)
         # Where history is lacking the host's tips reach less than they do here.
         is_first = not self._host_tips and is_large(os.fspath(self._repository.objects))
         return Part.FILES if known.lacks_history or is_first else Part.WHOLE
+
+    def _learn_contents(self) -> None:
+        changes = self._repository.changes
+        if changes is not None and changes.kept is not None and changes.make_objects is not None:
+            changes.kept.learn_uploaded(self._contents_key, changes.make_objects().blobs)
+
+    @property
+    def _contents_key(self) -> str:
+        return f"{self._door.url}\0{self._repository.project}"
+
+    def _forget_contents(self) -> None:
+        """Send all contents from now on: a host lacks what was sent to another one."""
+        self._contents = frozenset()
+        changes = self._repository.changes
+        if changes is not None and changes.kept is not None:
+            changes.kept.forget_uploaded(self._contents_key)
 
     def _known(self) -> KnownTips:
         return known_tips(self._repository, url=self._door.url)
@@ -127,6 +148,9 @@ class MissAnswer:
                 if error.reason == _TOKEN_USED and pause != PAUSES[0]:
                     return {}  # the answer of the attempt before was lost
                 mended = isinstance(error, Unavailable) or error.reason in _MENDED_BY_RETRY
+                if self._contents and error.reason in _MENDED_BY_RETRY:
+                    self._forget_contents()
+                    key = make_idempotency_key()  # another pack is another request
                 if pause is None or not mended:
                     raise
             else:
@@ -150,6 +174,7 @@ class MissAnswer:
             part=part,
             is_thin=is_thin,
             making=making,
+            sent=self._contents if is_thin else (),
         )
         sent = 0
         self._fault = None

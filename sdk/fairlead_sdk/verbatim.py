@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead_sdk.changes_memo import file_system_time
 from fairlead_sdk.git import GitFailed, run_git
 
 _HOST_CONVERTS = re.compile(rb"\b(eol|crlf|ident|working-tree-encoding)\b")
@@ -177,7 +178,8 @@ class _Memo:
         self._path = git_directory / "fairlead" / "verbatim"
         self._known: dict[bytes, bool] = {}
         self._seen: dict[bytes, bool] = {}
-        self._now = _file_system_time(self._path.parent)
+        now = file_system_time(self._path.parent)
+        self._now = now.st_mtime_ns if now is not None else 0
         with contextlib.suppress(OSError):
             content = self._path.read_bytes()
             step = _DIGEST_BYTES + 1
@@ -217,17 +219,3 @@ def _digest(path: bytes, oid: bytes, facts: os.stat_result) -> bytes:
     stamp = (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
     text = b"%s\0%s\0%s" % (repr(stamp).encode("ascii"), oid, path)
     return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
-
-
-def _file_system_time(directory: Path) -> int:
-    """Give the time of the clock that files there get, in nanoseconds; 0 when it cannot be had."""
-    part = directory / f"part-{secrets.token_hex(4)}"
-    try:
-        directory.mkdir(exist_ok=True)
-        part.touch(0o600, exist_ok=False)
-        try:
-            return part.stat().st_mtime_ns
-        finally:
-            part.unlink()
-    except OSError:
-        return 0

@@ -69,7 +69,7 @@ def launching(
         scratch = Scratch()
         interrupts.at_once = scratch.close
         try:
-            reading = asyncio.ensure_future(_repository(choices, scratch))
+            reading = asyncio.ensure_future(_repository(choices, scratch, terminal))
             # git runs in the meantime, on another core, and the connection is made.
             async with AsyncExitStack() as stack:
                 opened = door or await _connecting(stack, terminal)
@@ -98,16 +98,21 @@ def launching(
     return work
 
 
-async def _repository(choices: LaunchChoices, scratch: Scratch) -> Repository | None:
+async def _repository(
+    choices: LaunchChoices, scratch: Scratch, terminal: Terminal
+) -> Repository | None:
     """Read the repository; none where the launch works in a workspace that is there."""
     if choices.workspace:
         return None
+    from fairlead_sdk.cli.ticks import reading
+
     return await asyncio.to_thread(
         read_repository,
         choices.path,
         clean=choices.leaves_changes,
         submodules=choices.submodules,
         scratch=scratch,
+        on_read=reading(terminal),
     )
 
 

@@ -14,7 +14,7 @@ from fairlead_sdk.cli.launch import LaunchChoices
 from fairlead_sdk.cli.running import Interrupts, run, stop_command
 from fairlead_sdk.cli.standard_input import has_standard_input, read_standard_input
 from fairlead_sdk.cli.terminal import STDERR, STDOUT, Terminal
-from fairlead_sdk.cli.ticks import Ticks, left_changes
+from fairlead_sdk.cli.ticks import Ticks, left_changes, reading
 from fairlead_sdk.errors import FairleadError, InvalidArgument
 from fairlead_sdk.launches import Command
 from fairlead_sdk.records import Exit, Failure
@@ -44,6 +44,7 @@ def ssh_launch(choices: LaunchChoices, *, host: str, is_json: bool) -> int:
                     clean=choices.leaves_changes,
                     submodules=choices.submodules,
                     scratch=scratch,
+                    on_read=reading(terminal),
                 )
                 for warning in repository.warnings:
                     terminal.warn(warning)

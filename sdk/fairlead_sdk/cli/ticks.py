@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.events import SnapshotMissed, StepChanged
+from fairlead_sdk.kept_blobs import ReadProgress
 from fairlead_sdk.repository import Repository, has_changes
 from fairlead_sdk.workspace_records import Freshness
 
 _MIB = 1024**2
+_SHOWN_SECONDS = 0.1
 # Why the workspace is not of the upstream's tip, and what to do about it.
 _FALLBACK = {
     "no_base": ("the host had nothing of this project yet", "Launch again."),
@@ -176,3 +179,24 @@ def shown_seconds(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.2f} s"
     return f"{seconds / 60:.0f} min"
+
+
+def reading(terminal: Terminal) -> ReadProgress | None:
+    """Show on a terminal how much of large changes was read, and how fast; called in any thread."""
+    if not terminal.is_live:
+        return None
+    loop = asyncio.get_running_loop()
+    began = shown = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < _SHOWN_SECONDS and done < total:
+            return
+        shown = now
+        rate = _shown_size(done / max(now - began, 0.001))
+        text = f"  … reading changes: {_shown_size(done)} of {_shown_size(total)}, {rate}/s"
+        with contextlib.suppress(RuntimeError):  # whoever waited has left, and its loop with it
+            loop.call_soon_threadsafe(terminal.status, text if done < total else "")
+
+    return show

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead_sdk.cli.running import Interrupts, exit_status_of, run
 from fairlead_sdk.cli.tables import Row, drawn_table
 from fairlead_sdk.cli.terminal import Terminal
-from fairlead_sdk.cli.ticks import Ticks, left_changes, shown_seconds
+from fairlead_sdk.cli.ticks import Ticks, left_changes, reading, shown_seconds
 from fairlead_sdk.cli.workspace_places import Place, opened_place
 from fairlead_sdk.errors import (
     FailedPrecondition,
@@ -50,6 +50,7 @@ def create(path: str, request: WorkspaceRequest, *, clean: bool, is_json: bool) 
                 clean=clean or bool(request.from_),
                 submodules=request.submodules,
                 scratch=scratch,
+                on_read=reading(terminal),
             )
             for warning in repository.warnings:
                 terminal.warn(warning)

@@ -26,7 +26,7 @@ from workspace_provisioner.git.complaints import (
 )
 from workspace_provisioner.git.content import GitContent
 from workspace_provisioner.git.directory import make_git_directory
-from workspace_provisioner.git.index import Contents, IndexUnreadable, settle
+from workspace_provisioner.git.index import Contents, IndexUnreadable, settle, settle_layer
 from workspace_provisioner.git.pack_caps import MOST_INLINE_BYTES, check_pack
 from workspace_provisioner.ports import ObjectsLacking, Stores
 from workspace_provisioner.sources import Changes, ProjectKey, Tip
@@ -142,6 +142,8 @@ class GitCheckouts:
         if converts:
             await self._undo_conversions(place, key)
         await self.read_tree(place, "-m", "-u", commit, changes.tree)
+        if mount is not None and mount.upper is not None:
+            await self._files.run(_settled_changes, mount.upper, baseline / "index", key)
 
     async def _undo_conversions(self, place: Place, key: ProjectKey) -> None:
         """Write the files of a clean checkout to which attributes apply as their objects are."""
@@ -281,6 +283,13 @@ class GitCheckouts:
             (own / "packed-refs").write_text(packed, encoding="utf-8")
         if shallow:
             (own / "shallow").symlink_to(shallow_mark(self._layout.store(key), commit))
+
+
+def _settled_changes(upper: Path, index: Path, key: ProjectKey) -> None:
+    try:
+        settle_layer(upper, index, key.object_format, now=time.time())
+    except IndexUnreadable as error:
+        raise CheckoutFailed("reading git's index") from error
 
 
 def _draft(path: Path) -> Path:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,34 @@ def settle(
 
     Raises IndexUnreadable and OSError.
     """
-    path = tree / ".git/index"
+    moment = int(now) - SETTLED_SECONDS
+    found = _Walk(os.fsencode(tree) + b"/", moment, os.fsencode(below) + b"/" if below else b"")
+    _rewrite(tree / ".git/index", object_format, found.visit)
+    return found.contents
+
+
+def settle_layer(upper: Path, index: Path, object_format: ObjectFormat, *, now: float) -> None:
+    """Settle the files of an upper layer and their entries in an index; blocking. What is as new as
+    the index git would hash at each look.
+
+    Raises IndexUnreadable and OSError.
+    """
+    root = os.fsencode(upper) + b"/"
+    own = _files_of(root)
+    times = ((int(now) - SETTLED_SECONDS) * 10**9,) * 2
+
+    def visit(entries: bytearray, offset: int, name: bytes) -> None:
+        (mode,) = struct.unpack_from(">L", entries, offset + 24)
+        if name in own and mode != _GITLINK:
+            _settle_entry(entries, offset, root + name, times)
+
+    _rewrite(index, object_format, visit)
+
+
+def _rewrite(
+    path: Path, object_format: ObjectFormat, visit: Callable[[bytearray, int, bytes], None]
+) -> None:
+    """Let each entry of an index be visited, which may change its stat fields, and write it."""
     index = bytearray(path.read_bytes())
     digest = hashlib.new(object_format.value)
     oid_bytes = digest.digest_size
@@ -69,8 +97,6 @@ def settle(
     version, count = struct.unpack_from(">LL", index, 4)
     if version not in (2, 3):
         raise IndexUnreadable(f"version {version}")
-    moment = int(now) - SETTLED_SECONDS
-    found = _Walk(os.fsencode(tree) + b"/", moment, os.fsencode(below) + b"/" if below else b"")
     offset = 12
     for _ in range(count):
         flags_at = offset + 40 + oid_bytes
@@ -78,7 +104,7 @@ def settle(
         name_at = flags_at + (4 if flags & _EXTENDED else 2)
         length = flags & _NAME_BYTES
         end = name_at + length if length < _NAME_BYTES else index.index(0, name_at)
-        found.visit(index, offset, bytes(index[name_at:end]))
+        visit(index, offset, bytes(index[name_at:end]))
         offset += (end - offset + 8) & ~7
     digest.update(memoryview(index)[:-oid_bytes])
     index[-oid_bytes:] = digest.digest()
@@ -86,7 +112,26 @@ def settle(
     draft.write_bytes(index)
     draft.chmod(0o644)
     draft.rename(path)
-    return found.contents
+
+
+def _settle_entry(index: bytearray, offset: int, path: bytes, times: tuple[int, int]) -> int:
+    """Date a file, write what stat(2) says of it into its entry, and return its size."""
+    os.utime(path, ns=times, follow_symlinks=False)
+    found = os.lstat(path)
+    _STAT.pack_into(
+        index,
+        offset,
+        found.st_ctime_ns // 10**9 & _LOW,
+        found.st_ctime_ns % 10**9,
+        found.st_mtime_ns // 10**9 & _LOW,
+        found.st_mtime_ns % 10**9,
+        found.st_dev & _LOW,
+        found.st_ino & _LOW,
+    )
+    _OWNER_AND_SIZE.pack_into(
+        index, offset + 28, found.st_uid & _LOW, found.st_gid & _LOW, found.st_size & _LOW
+    )
+    return found.st_size
 
 
 class _Walk:
@@ -110,22 +155,7 @@ class _Walk:
             return
         if not self._below or name in self._own:
             path = self._root + name
-            os.utime(path, ns=self._times, follow_symlinks=False)
-            found = os.lstat(path)
-            size = found.st_size
-            _STAT.pack_into(
-                index,
-                offset,
-                found.st_ctime_ns // 10**9 & _LOW,
-                found.st_ctime_ns % 10**9,
-                found.st_mtime_ns // 10**9 & _LOW,
-                found.st_mtime_ns % 10**9,
-                found.st_dev & _LOW,
-                found.st_ino & _LOW,
-            )
-            _OWNER_AND_SIZE.pack_into(
-                index, offset + 28, found.st_uid & _LOW, found.st_gid & _LOW, size & _LOW
-            )
+            size = _settle_entry(index, offset, path, self._times)
         else:
             path = self._below + name
             (size,) = struct.unpack_from(">L", index, offset + 36)

@@ -38,6 +38,8 @@ from workspace_provisioner.workspaces import Workspace
 log = logging.getLogger(__name__)
 
 _COUNT_SECONDS = 10.0
+# Git compresses each large file that it hashes, also where it throws the result away.
+_ONLY_HASHES = {"core.compression": "0", "pack.compression": "0"}
 _DELETION_SLICE_SECONDS = 0.05
 _READ_BYTES = 64 * 1024
 
@@ -162,6 +164,7 @@ class GitTrees:
             )
         return replace(
             place,
+            config={**place.config, **_ONLY_HASHES},
             work_tree=tree,
             index=baseline / "index",
             overlay=layer.readable(tree) if layer else None,

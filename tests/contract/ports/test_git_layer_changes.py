@@ -92,6 +92,10 @@ async def test_line_ends_are_written_by_git(room: ProvisionerRoom, client: GitCl
     client.write("b.bat", b"two\r\n")
     client.write("a.bat", b"three\r\n")
     made, path = await room.make("k", client.source(changes=client.dirty()), overlay=True)
+    index = room.layout.baselines / made.workspace_id / "index"
+    upper = room.layout.layers / made.workspace_id / "upper"
+    written = max((upper / name).stat().st_mtime_ns for name in ("a.bat", "b.bat"))
+    assert written // 10**9 < index.stat().st_mtime_ns // 10**9, "git would hash them to compare"
     assert listing(copy_out(room.layout, made.workspace_id, path.with_name("copy"))) == files_of(
         client
     )

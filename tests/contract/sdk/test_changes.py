@@ -15,6 +15,7 @@ from fairlead_sdk import changes as module
 from fairlead_sdk.changes import collect_changes
 from fairlead_sdk.changes_memo import ChangesMemo
 from fairlead_sdk.errors import RepositoryError
+from fairlead_sdk.kept_blobs import KeptBlobs
 from fairlead_sdk.repository import Repository, read_repository
 from fairlead_sdk.scratch import Scratch
 from fairlead_sdk.verbatim import Verbatim
@@ -259,10 +260,11 @@ def test_what_is_too_large_to_go_inline_waits_for_the_upload(repository: LocalRe
     assert found.changes is not None
     assert found.changes.pack == b""
     assert found.noticed == ("dirty_too_large",)
-    assert found.changes.objects is not None
-    assert found.changes.objects.is_dir()
+    assert found.changes.make_objects is not None
+    objects = found.changes.make_objects().objects
+    assert objects.is_dir()
     found.close()
-    assert not found.changes.objects.exists()
+    assert not objects.exists()
 
 
 def test_hooks_and_filters_of_the_user_do_not_run_on_what_travels(
@@ -344,6 +346,7 @@ def collect(repository: LocalRepository) -> Callable[[bytes], module.Found]:
             object_format="sha1",
             scratch=Scratch(),
             memo=ChangesMemo(git_directory=repository.path / ".git"),
+            kept=KeptBlobs(git_directory=repository.path / ".git"),
         )
 
     return collected
