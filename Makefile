@@ -12,7 +12,8 @@ COMPOSE = $(if $(shell docker compose version 2>/dev/null),docker compose,FAIRLE
 STATE = $(or $(FAIRLEAD_STATE),.fairlead)
 CODE := services limits membrane native/fairlead_native sdk tunnel walls tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
-SPREAD := -n logical --maxprocesses 4 --dist loadfile
+# Tests wait more than they compute: four processes are not too many for two cores.
+SPREAD := -n 4 --dist loadfile
 
 REPO ?=
 CMD ?=
