@@ -33,7 +33,7 @@ _INTERRUPT_SECONDS = 60.0
 
 _HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _OUTCOME = re.compile(r"^(tests/.+?) (PASSED|FAILED|ERROR|SKIPPED)\b")
-_ROUND = re.compile(r"(\[|-)\d+-\d+\]")
+_ROUND = re.compile(r"(\[|-)\d+-\d+\]$")
 
 
 def changed_lines(diff: str) -> set[int]:
@@ -44,7 +44,7 @@ def changed_lines(diff: str) -> set[int]:
     return lines
 
 
-def tests_at(source: str, lines: set[int]) -> list[str] | None:
+def functions_at(source: str, lines: set[int]) -> list[str] | None:
     """Return the tests of a module that hold all these lines; None if some are in no test."""
     found: list[str] = []
     left = set(lines)
@@ -84,7 +84,7 @@ def changed_tests(base: str) -> list[str]:
             continue
         source = (ROOT / name).read_text()
         lines = changed_lines(git("diff", "-U0", start, "--", name)) if name in names else set()
-        functions = tests_at(source, lines) if lines else None
+        functions = functions_at(source, lines) if lines else None
         chosen += [name] if functions is None else [f"{name}::{each}" for each in functions]
     return chosen
 
@@ -172,7 +172,7 @@ class Outcome:
         """Count the outcomes that pytest printed."""
         for line in output.splitlines():
             if found := _OUTCOME.match(line):
-                name = _ROUND.sub("]", found[1]).replace("[]", "")
+                name = _ROUND.sub(lambda cut: "" if cut[1] == "[" else "]", found[1])
                 if found[2] != "ERROR":
                     self.ran[name] += 1
                 if found[2] in ("FAILED", "ERROR"):

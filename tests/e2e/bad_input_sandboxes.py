@@ -83,7 +83,7 @@ ORDERS = {
         "limit_exceeded", {"limits": {"open_files": 1_000_000}}, "--limit=open_files=1000000"
     ),
     "a sandbox with fewer files than its first process needs": ordering(
-        "argument_invalid", {"limits": {"open_files": 2}}, "--limit=open_files=2"
+        "limit_invalid", {"limits": {"open_files": 2}}, "--limit=open_files=2"
     ),
     "a sandbox with a limit below nothing": ordering(
         "limit_invalid",
