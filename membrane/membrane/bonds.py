@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from membrane.awaiting import Awaiting
 from membrane.calls import CallOptions
@@ -19,6 +19,9 @@ from membrane.frames import AWAIT, CALL, CONSTRUCT, GET, OPERATE
 from membrane.marshal import Marshal
 from membrane.policies import Policies
 from membrane.remote_errors import pack, unpack
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 _ANSWERED = frozenset({CALL, GET, OPERATE, AWAIT, CONSTRUCT})
 """Operations whose answer is one value."""
@@ -59,13 +62,20 @@ class LinkBond(ABC):
         self.imports = Imports()
         self.awaiting = Awaiting()
         self.error_classes: dict[str, type[RemoteError]] = {}
-        self.marshal = Marshal(bond=self, side=self, exports=self.exports, imports=self.imports)
+        self.marshal = Marshal(
+            bond=self,
+            side=self,
+            exports=self.exports,
+            imports=self.imports,
+            policies=policies,
+        )
         self.codec = Codec(
             export=self.marshal.export,
             resolve=self.marshal.resolve,
             retract=self.marshal.retract,
             policies=policies,
             numeric=numeric,
+            is_record=self.marshal.is_record,
         )
 
     def request(
@@ -115,6 +125,12 @@ class LinkBond(ABC):
     def may_read(self, name: str) -> bool:
         """Say whether a dunder attribute may be read from the other side's objects."""
         return True
+
+    def described(self, target: int, name: str) -> tuple[str | None, Signature | None]:
+        """Give docstring and signature of a callable of the other side; raise AttributeError where
+        that does not tell them.
+        """
+        raise AttributeError("__signature__")
 
     def may_send(self, value: object) -> None:
         """Raise AccessRefused where an object is not to go by handle; none is refused here."""

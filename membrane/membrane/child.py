@@ -20,7 +20,19 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from membrane.errors import ChildLost, ProtocolError, UnsupportedUse
-from membrane.frames import CANCEL, CONFIGURE, ERROR, FREED, LANE, LENT, REPLY, REQUEST, WANTED
+from membrane.frames import (
+    CANCEL,
+    CONFIGURE,
+    ERROR,
+    FREED,
+    LANE,
+    LENT,
+    PROBE,
+    REPLY,
+    REQUEST,
+    RUNS,
+    WANTED,
+)
 from membrane.framing import FramedEnd, LaneLost
 from membrane.lane import Cancelled, Lane
 from membrane.packets import pack, receive
@@ -122,6 +134,9 @@ class ChildLink:
                     self._start(self._lane(number, descriptors[0]))
                 case [int(kind), int(number)] if kind == CANCEL:
                     self._cancel(number)
+                case [int(kind), int(number)] if kind == PROBE:
+                    with contextlib.suppress(OSError):
+                        self._control.send(pack(RUNS, number), socket.MSG_NOSIGNAL)
                 case [int(kind), int(ticket)] if kind == LENT:
                     waiting = self._tickets.pop(ticket, None)
                     if waiting is not None:

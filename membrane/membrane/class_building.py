@@ -11,13 +11,14 @@ from membrane.descriptions import ClassDescription
 from membrane.forwarding import (
     Forwarding,
     ForwardingType,
+    bond_of,
     forwarder,
     handle_of,
     metaclass_with,
     own_bond,
 )
 from membrane.frames import CALL
-from membrane.methods import AttributeMember, MethodMember, batch, changed_options
+from membrane.methods import AttributeMember, MethodMember, batch, changed_options, described
 from membrane.outcomes import Outcomes
 
 
@@ -45,6 +46,7 @@ def build_class(
     if "__call__" in description.dunders:
         namespace.update(batch=call_batch, with_options=call_with_options, __name__=CALLED_NAME)
         namespace["__doc__"] = _CalledDoc(doc=description.doc)
+        namespace["__signature__"] = CALLED_SIGNATURE
     for name in description.dunders:
         namespace[name] = forwarder(name)
     for name in description.absent:
@@ -58,6 +60,10 @@ def build_class(
     rooted = kinds[0] if len(kinds) == 1 else _joined(tuple(kinds))
     metaclass = metaclass_with(rooted, description.class_dunders)
     made = metaclass(description.qualname.rpartition(".")[2], below, namespace)
+    # It has done its work: who asks for `__slots__` is told what the class itself says.
+    type.__delattr__(made, "__slots__")
+    if description.slots is not None:
+        type.__setattr__(made, "__slots__", description.slots)
     return cast("ForwardingType", made)
 
 
@@ -128,7 +134,24 @@ class _CalledDoc:
         self._doc = doc
 
     def __get__(self, owner: Forwarding | None, kind: type) -> object:
-        return self._doc if owner is None else owner.__getattr__("__doc__")
+        if owner is None:
+            return self._doc
+        try:
+            return described(own_bond(owner), handle_of(owner), "")[0]
+        except AttributeError:
+            return owner.__getattr__("__doc__")
 
 
+class _CalledSignature:
+    """`__signature__` of a callable, told where it is asked for."""
+
+    def __get__(self, owner: Forwarding | None, kind: type) -> object:
+        if owner is not None and (bond := bond_of(owner)) is not None:
+            signature = described(bond, handle_of(owner), "")[1]
+            if signature is not None:
+                return signature
+        raise AttributeError("__signature__")
+
+
+CALLED_SIGNATURE = _CalledSignature()
 CALLED_NAME = _CalledName()

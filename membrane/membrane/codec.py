@@ -74,10 +74,12 @@ class Codec:
         retract: Callable[[list[list[object]]], None] | None = None,
         policies: Policies | None = None,
         numeric: bool = True,
+        is_record: Callable[[type], bool] = lambda _: False,
     ) -> None:
         self.policies = policies or Policies()
         self._is_by_value = self.policies.default == "value" and not self.policies.rules
         self._export = export
+        self._is_record = is_record
         self._resolve = resolve
         self._retract = retract
         self._numeric = numeric
@@ -173,7 +175,9 @@ class Codec:
                 lend=bool(policy & VIEWS),
                 arrays=self._numeric,
                 strict=strict,
+                is_record=self._is_record,
             )
+            lowering.pack_graph = graph.pack if as_graph else None
             try:
                 values = message[-1]
                 lowered = graph.pack(values, lowering) if as_graph else lowering.values(values)

@@ -7,7 +7,8 @@ lists, and their checks.
 `bases` are handles of classes described before, or names of built-in types that are not mirrored
 ("builtins.dict"); what such a base defines is folded into the description. `absent` are dunders set
 to None ("__hash__"). `facts` is a flat mapping as a list of pairs for libraries that look at types:
-annotations as text, names of dataclass fields, the built-in type of an exception class.
+annotations as text, names of dataclass fields, the built-in type of an exception class, slots, and
+what records of the class consist of.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import cast
 from membrane.builtin_types import EXCEPTIONS, NAMES_OF_BUILTINS
 from membrane.dunders import ABSENT_ONLY, FORWARDED
 from membrane.errors import ProtocolError
+from membrane.records import are_fields, form_of
 
 MOST_MEMBERS = 20_000
 MOST_BASES = 64
@@ -54,6 +56,8 @@ class ClassDescription:
     annotations: tuple[tuple[str, str], ...] = ()
     fields: tuple[str, ...] = ()
     exception: str | None = None
+    slots: tuple[str, ...] | None = None
+    record: tuple[str, tuple[str, ...]] | None = None
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -69,6 +73,7 @@ class ClassDescription:
             self.dunders,
             self.absent,
             self.class_dunders,
+            self.slots,
             len(self.bases),
         )
 
@@ -212,6 +217,12 @@ def facts_of(kind: type) -> list[object]:
         facts.append(["annotations", pairs])
     if dataclasses.is_dataclass(kind):
         facts.append(["fields", [field.name for field in dataclasses.fields(kind)]])
+    if (record := form_of(kind)) is not None:
+        facts.append(["record", record[0], list(record[1])])
+    slots = members_of(kind).get("__slots__")
+    if isinstance(slots, (str, tuple, list, dict)):
+        names = [slots] if isinstance(slots, str) else list(slots)
+        facts.append(["slots", [name for name in names if type(name) is str][:MOST_MEMBERS]])
     if issubclass(kind, BaseException):
         facts.append(["exception", nearest_exception(kind)])
     return facts
@@ -258,7 +269,7 @@ def parse(plain: object) -> ClassDescription:
     for base in bases:
         if type(base) is not int and type(base) is not str:
             raise ProtocolError("a base is a handle or the name of a built-in type")
-    annotations, fields, exception = _facts(facts)
+    annotations, fields, exception, slots, record = _facts(facts)
     return ClassDescription(
         handle=handle,
         module=_class_name(module),
@@ -274,6 +285,8 @@ def parse(plain: object) -> ClassDescription:
         annotations=annotations,
         fields=fields,
         exception=exception,
+        slots=slots,
+        record=record,
     )
 
 
@@ -292,12 +305,21 @@ def _names(words: object) -> frozenset[str]:
     return frozenset(words)
 
 
-def _facts(
-    facts: object,
-) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...], str | None]:
+_Facts = tuple[
+    tuple[tuple[str, str], ...],
+    tuple[str, ...],
+    str | None,
+    tuple[str, ...] | None,
+    tuple[str, tuple[str, ...]] | None,
+]
+
+
+def _facts(facts: object) -> _Facts:
     annotations: list[tuple[str, str]] = []
     fields: tuple[str, ...] = ()
     exception: str | None = None
+    slots: tuple[str, ...] | None = None
+    record: tuple[str, tuple[str, ...]] | None = None
     if not isinstance(facts, list) or len(facts) > 8:
         raise ProtocolError("facts of a class are a short list of pairs")
     for fact in facts:
@@ -312,8 +334,14 @@ def _facts(
             case ["fields", list() as names]:
                 _names(names)
                 fields = tuple(names)
+            case ["slots", list() as names]:
+                _names(names)
+                slots = tuple(names)
+            case ["record", str() as form, list() as names] if are_fields(form, names):
+                _names(names)
+                record = form, tuple(names)
             case ["exception", str() as builtin] if builtin in EXCEPTIONS:
                 exception = builtin
             case _:
                 raise ProtocolError("a class description holds an unknown fact")
-    return tuple(annotations), fields, exception
+    return tuple(annotations), fields, exception, slots, record

@@ -120,6 +120,10 @@ class RemoteError(MembraneError):
         return self.remote_message
 
 
+class ModuleUnreachable(RemoteError, ImportError):
+    """Say that the child may not enter or read where a module could be; see its text for where."""
+
+
 class MemoryExceeded(RemoteError, MemoryError):
     """Say that the child had no more memory for what it was doing; it lives on."""
 

@@ -44,6 +44,7 @@ ROWS: Final = 24  # array of arrays of plain values: a list of tuples
 HANDLE: Final = 25  # plain array, whose meaning the handle tables know
 REGION: Final = 26  # u8 kind, u32 region, u64 offset, u64 length; see BYTES_KIND
 GRAPH: Final = 27  # array of nodes, see graph.py: containers that are shared, cyclic or very deep
+RECORD: Final = 28  # array: the handle of its class, array or graph of the values of its fields
 
 LARGE: Final = 64 * 1024
 """Bytes from which a bytes-like object travels through shared memory: below, a second copy is

@@ -135,6 +135,9 @@ class Forwarding(metaclass=ForwardingType):
         return refuse_copying()
 
 
+# Nothing that is looked up in a proxy class is found here instead of on the other side.
+type.__delattr__(Forwarding, "__slots__")
+
 _bond_slot: Callable[[object], object] = Forwarding.__dict__["_membrane_bond"].__get__
 _handle_slot: Callable[[object], int] = Forwarding.__dict__["_membrane_handle"].__get__
 

@@ -18,8 +18,9 @@ or [handle, count, handle, count, ...]: handles of the reader that the writer ho
 
 Control, a SEQPACKET socket beside the lanes, carries one array in each packet:
 
-    parent to child   [LANE, number] with the child's end; [CANCEL, number]
-    child to parent   [FREED, number]; [WANTED, ticket], answered by [LENT, ticket] with an end
+    parent to child   [LANE, number] with the child's end; [CANCEL, number]; [PROBE, number]
+    child to parent   [FREED, number]; [RUNS, number], which answers a PROBE;
+                      [WANTED, ticket], answered by [LENT, ticket] with an end
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ OPERATE: Final = 7
 AWAIT: Final = 9
 LOAD: Final = 10
 CONSTRUCT: Final = 11
+DESCRIBE: Final = 12
+"""Asks for the signature and the docstring of a callable, from the parent; `extra` of the reply is
+what `callables.told` gives."""
+
 CONFIGURE: Final = 14
 """The first request on a fresh link, from the parent; `extra` is the settings of the session."""
 
@@ -64,3 +69,5 @@ CANCEL: Final = 1
 FREED: Final = 2
 WANTED: Final = 3
 LENT: Final = 4
+PROBE: Final = 5
+RUNS: Final = 6

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from membrane.errors import GrowthRefused
 from membrane.frames import MOST_SHARED
+from membrane.records import form_of
 
 if TYPE_CHECKING:
     from membrane.exports import Exports
@@ -269,6 +270,8 @@ def weigh(
                 each for each in (list, tuple, set, frozenset, deque) if isinstance(value, each)
             )
             items = list(base.__iter__(value))  # type: ignore[arg-type]
+        elif (form := form_of(kind)) is not None:
+            items = [getattr(value, name, None) for name in form[1]]
         else:
             total += (
                 200 if not isinstance(value, (io.BytesIO, io.StringIO)) else sys.getsizeof(value)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from membrane.bonds import ASKED_IN_READING, NO_RESULT, Link, LinkBond
 from membrane.builtin_types import NAMES_OF_BUILTINS
@@ -17,15 +17,19 @@ from membrane.errors import (
     ChildLost,
     DeadlineExceeded,
     MemoryExceeded,
+    ModuleUnreachable,
     ProtocolError,
     UnsupportedUse,
 )
 from membrane.forwarding import Forwarding, ForwardingType
-from membrane.frames import CALL
+from membrane.frames import CALL, DESCRIBE
 from membrane.guard import Guard
 from membrane.policies import Policies
 from membrane.proxies import ProxyClasses, RemoteType, load_request
 from membrane.remote_errors import forget_locals
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 MOST_HELD = 1 << 20
 """Objects of the caller that an untrusted child may hold at one time."""
@@ -71,6 +75,9 @@ class _Gone:
         """Raise ChildLost."""
         return self.request(CALL, target, name, None, values)
 
+    def let_go(self, proxy: Forwarding, handle: int) -> None:
+        """Do nothing: it was let go of before."""
+
     def may_read(self, name: str) -> bool:
         """Say no."""
         return False
@@ -85,6 +92,7 @@ class HostBond(LinkBond):
     def __init__(self, *, link: CallingLink, classes: ProxyClasses, numeric: bool) -> None:
         super().__init__(link=link, policies=classes.policies, numeric=numeric)
         self.error_classes["builtins.MemoryError"] = MemoryExceeded
+        self.error_classes[full_name(ModuleUnreachable)] = ModuleUnreachable
         self.classes = classes
         self.trusted = classes.trusted
         self.tells_frames = classes.trusted
@@ -167,6 +175,12 @@ class HostBond(LinkBond):
                 f"{target} went with its child, or is another class now; isolate it again"
             )
         return handle
+
+    def described(self, target: int, name: str) -> tuple[str | None, Signature | None]:
+        """Give docstring and signature of a callable of the child, within bounds."""
+        from membrane.callables import read
+
+        return read(self.request(DESCRIBE, target, name, None, ())[0])
 
     def let_go(self, proxy: Forwarding, handle: int) -> None:
         """Release an object now, though its proxy lives on."""

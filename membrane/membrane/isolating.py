@@ -119,6 +119,7 @@ def load_class(target: str, wanted: Wanted) -> type[Any]:
     classes, _ = _open(wanted, numeric=module.partition(".")[0] != "numpy", protect=module)
     try:
         loaded = classes.load(target)
+        classes.use(loaded)
         classes.watch.keep(module)
         return loaded
     except BaseException:

@@ -14,7 +14,8 @@ from typing import Final, cast
 from msgspec.msgpack import Ext
 
 from membrane import extensions as codes
-from membrane import numeric, scalars
+from membrane import numeric, records, scalars
+from membrane.errors import UnsupportedUse
 from membrane.extensions import LARGE, PLAIN, are_plain, encode_plain, integer, is_flat, text
 from membrane.policies import Policies, Policy
 from membrane.regions import LaneRegions
@@ -43,13 +44,16 @@ class Lowering:
         "_call",
         "_depth",
         "_export",
+        "_is_record",
         "_lend",
         "_met",
+        "_open",
         "_policies",
         "_regions",
         "_strict",
         "all_by_value",
         "exported",
+        "pack_graph",
         "passed",
     )
 
@@ -63,6 +67,7 @@ class Lowering:
         lend: bool,
         arrays: bool,
         strict: bool,
+        is_record: Callable[[type], bool] = lambda _: False,
     ) -> None:
         self.exported: list[list[object]] = []
         self.passed = _PASSED_STRICTLY if strict else PLAIN
@@ -76,6 +81,10 @@ class Lowering:
         self._lend = lend
         self._arrays = arrays
         self._strict = strict
+        self._is_record = is_record
+        self._open: set[int] = set()
+        self.pack_graph: Callable[[Sequence[object], Lowering], Ext] | None = None
+        """What writes the fields of records, where a message is a graph."""
         self._met: set[int] = set()
         self._depth = 0
 
@@ -105,6 +114,8 @@ class Lowering:
             lowered = numeric.pack(value, self._array_buffer)
             if type(lowered) is Ext and lowered.code == codes.ARRAY:
                 self._meet(value)
+        elif self._is_record(kind):
+            lowered = self._record(value)
         return self.handle(value) if lowered is None else lowered
 
     def is_by_value(self, kind: type) -> bool:
@@ -219,6 +230,26 @@ class Lowering:
         if not is_flat(items):
             self._meet(value)
         return Ext(code, encode_plain(self._all(items)))
+
+    def _record(self, value: object) -> object:
+        """Lower a dataclass or a named tuple. In a graph its fields are one of their own: what is
+        in two records is there twice.
+        """
+        if id(value) in self._open:
+            raise UnsupportedUse(
+                f"a {type(value).__qualname__} that holds itself does not go by value; hand it "
+                "over by reference"
+            )
+        values = records.values_of(value)
+        head = self.handle(records.RecordClass(type(value)))
+        self._open.add(id(value))
+        if self.pack_graph is not None:
+            lowered: object = self.pack_graph(values, self)
+        else:
+            self._meet(value)
+            lowered = self._all(values)
+        self._open.discard(id(value))
+        return Ext(codes.RECORD, encode_plain([head, lowered]))
 
     def _set(self, value: set[object]) -> object:
         self._meet(value)

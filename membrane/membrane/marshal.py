@@ -6,6 +6,8 @@
     [OBJECT, handle, class, classes, facts]   an object of the sender; facts: [name, coroutine] of a
         callable, [text, arguments] of an exception, or its hash
     [CLASS, class, classes]            a class of the sender
+    [RECORD, class, classes]           the class of a record of the sender, which is not given away
+    [RECORD_HOME, class]               the receiver's own class of a record
 
 `classes` are the descriptions of classes that the receiver may not know yet, bases first. They go
 with every mention until a later frame of the receiver, on the same lane, shows that it has read
@@ -20,13 +22,15 @@ import types
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from membrane import descriptions, remote_errors
+from membrane import descriptions, records, remote_errors
 from membrane.builtin_types import BUILTINS_BY_NAME, NAMES_OF_BUILTINS
 from membrane.descriptions import ClassDescription
 from membrane.errors import ProtocolError, RemoteError, UnsupportedUse
 from membrane.exports import LARGEST_HANDLE, Exports, Imports
 from membrane.forwarding import Bond, ForwardingType, bond_of, handle_of
 from membrane.methods import RemoteMethod
+from membrane.policies import Policies
+from membrane.records import RecordClass
 from membrane.travelling import Threads
 
 HOME: Final = 0
@@ -34,6 +38,8 @@ HOME_ATTRIBUTE: Final = 1
 BUILTIN: Final = 2
 OBJECT: Final = 3
 CLASS: Final = 4
+RECORD: Final = 5
+RECORD_HOME: Final = 6
 
 UNSENDABLE: tuple[type, ...] = (types.FrameType, types.TracebackType, types.CodeType)
 """Never sent, not even by handle: through them all of a process can be reached."""
@@ -49,6 +55,8 @@ CALLABLES: tuple[type, ...] = (
 class Side(Protocol):
     """What a side of the membrane adds to the marshal: its own proxy classes and rules."""
 
+    guarded: bool
+
     def make_class(self, description: ClassDescription, bases: tuple[type, ...]) -> type: ...
     def class_home(self, kind: ForwardingType) -> int | None: ...
     def may_send(self, value: object) -> None: ...
@@ -58,14 +66,26 @@ class Side(Protocol):
 class Marshal:
     """Turn what goes by handle into plain lists and back; one per link and side."""
 
-    def __init__(self, *, bond: Bond, side: Side, exports: Exports, imports: Imports) -> None:
+    def __init__(
+        self,
+        *,
+        bond: Bond,
+        side: Side,
+        exports: Exports,
+        imports: Imports,
+        policies: Policies | None = None,
+    ) -> None:
         self._bond = bond
+        self._policies = policies or Policies()
         self._side = side
         self._exports = exports
         self._imports = imports
         self._classes: dict[int, type] = {}
         self._class_handles: dict[type, int] = {}
         self._described = 0
+        # Classes of records: what this side has sent, and what it made for those of the other.
+        self._sent_records: dict[int, type] = {}
+        self._record_homes: dict[type, int] = {}
         self._known_there: set[int] = set()
         self._lock = threading.RLock()
         self.threads = Threads()
@@ -101,7 +121,11 @@ class Marshal:
             if payload[0] == OBJECT:
                 self._exports.release([payload[1], 1])
             told = (
-                payload[3] if payload[0] == OBJECT else payload[2] if payload[0] == CLASS else None
+                payload[3]
+                if payload[0] == OBJECT
+                else payload[2]
+                if payload[0] in (CLASS, RECORD)
+                else None
             )
             for description in told if isinstance(told, list) else ():
                 if description[0] in travelling.told:
@@ -140,6 +164,8 @@ class Marshal:
         if kind is ByHandle:
             inner = cast("ByHandle", value).value
             return self._send_object(inner, type(inner), checked=True)
+        if kind is RecordClass:
+            return self._export_record(cast("RecordClass", value).kind)
         if isinstance(kind, ForwardingType):
             if bond_of(value) is None and not cast("ForwardingType", kind)._membrane_described:
                 return self._send_object(value, kind)
@@ -175,6 +201,11 @@ class Marshal:
                 )
             case [int() as tag, kind, told] if tag == CLASS:
                 return self._class_of(kind, told)
+            case [int() as tag, int() as kind, told] if tag == RECORD and not self._side.guarded:
+                return RecordClass(self._record_class(kind, self._class_of(kind, told)))
+            case [int() as tag, int() as kind] if tag == RECORD_HOME:
+                if kind in self._sent_records:
+                    return RecordClass(self._sent_records[kind])
         raise ProtocolError("a handle of an unknown form came in")
 
     def learn(self, told: object, kind: object) -> type:
@@ -227,6 +258,27 @@ class Marshal:
         handle, told = self.tell(kind)
         self._exports.hold(kind, pinned=True)
         return [CLASS, handle, told]
+
+    def is_record(self, kind: type) -> bool:
+        """Say whether objects of a class go by value, field by field."""
+        return kind in self._record_homes or self._policies.is_record(kind)
+
+    def _export_record(self, kind: type) -> list[object]:
+        if kind in self._record_homes:
+            return [RECORD_HOME, self._record_homes[kind]]
+        handle, told = self.tell(kind)
+        self._sent_records[handle] = kind
+        return [RECORD, handle, told]
+
+    def _record_class(self, handle: int, mirror: type) -> type:
+        with self._lock:
+            for kind, home in self._record_homes.items():
+                if home == handle:
+                    return kind
+            description = cast("ForwardingType", mirror)._membrane_description
+            made = records.local_class(cast("ClassDescription", description))
+            self._record_homes[made] = handle
+            return made
 
     def _send_object(self, value: object, kind: type, *, checked: bool = False) -> list[object]:
         if kind in UNSENDABLE:

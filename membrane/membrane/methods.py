@@ -7,7 +7,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from membrane.awaiting import await_call
 from membrane.calls import CallOptions
@@ -25,6 +25,9 @@ from membrane.frames import CALL, CALL_BATCH, DELETE, GET, SET
 from membrane.outcomes import Outcomes
 from membrane.policies import checked_policy
 from membrane.remote_batches import outcomes_of
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 NO_OPTIONS = CallOptions()
 _NO_KEYWORDS: dict[str, object] = {}
@@ -100,6 +103,14 @@ class RemoteMethod:
             )
         return RemoteMethod(self.__self__, self.__name__, self._coroutine, options)
 
+    @property
+    def __signature__(self) -> Signature:
+        bond, handle = _place_of(self.__self__)
+        signature = described(bond, handle, self.__name__)[1]
+        if signature is None:
+            raise AttributeError("__signature__")
+        return signature
+
     def __getattr__(self, name: str) -> object:
         if name in ("__wrapped__", "__signature__", "__objclass__", "__isabstractmethod__"):
             # inspect believes these; a hostile child must not lead it in circles.
@@ -114,7 +125,11 @@ class RemoteMethod:
 
     @property
     def __doc__(self) -> str | None:  # type: ignore[override]
-        return cast("str | None", self.__getattr__("__doc__"))
+        bond, handle = _place_of(self.__self__)
+        try:
+            return described(bond, handle, self.__name__)[0]
+        except AttributeError:
+            return cast("str | None", self.__getattr__("__doc__"))
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -178,6 +193,16 @@ class AttributeMember:
     def __delete__(self, owner: Forwarding) -> None:
         bond, handle = _place_of(owner)
         bond.request(DELETE, handle, self.name, None, ())
+
+
+def described(bond: Bond, handle: int, name: str) -> tuple[str | None, Signature | None]:
+    """Give docstring and signature of a callable of the other side; raise AttributeError where it
+    does not tell them.
+    """
+    tell = getattr(bond, "described", None)
+    if tell is None:
+        raise AttributeError("__signature__")
+    return cast("tuple[str | None, Signature | None]", tell(handle, name))
 
 
 def batch(

@@ -62,6 +62,9 @@ class Mirror(Forwarding, metaclass=MirrorType):
         _membrane_class = None
 
 
+type.__delattr__(Mirror, "__slots__")
+
+
 def mirror_class(description: ClassDescription, bases: tuple[type, ...], *, bond: LinkBond) -> type:
     """Build the mirror of one of the caller's classes, with what libraries look at: annotations and
     dataclass fields.

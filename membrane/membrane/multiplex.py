@@ -27,7 +27,7 @@ END: Final = 3
 
 FIRST_LANE: Final = 1
 LARGEST_PIECE: Final = 1 << 16
-WIRE: Final = 1
+WIRE: Final = 2
 """The version of all of it: frames, operations and values as well."""
 
 _HEADER: Final = struct.Struct("<BII")

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from membrane import frames
 from membrane.descriptions import is_dunder
-from membrane.errors import ProtocolError
+from membrane.errors import ModuleUnreachable, ProtocolError
 from membrane.forwarding import ForwardingType
 from membrane.guest_loop import GuestLoop
 from membrane.marshal import ByHandle
@@ -46,6 +47,7 @@ class Operations:
             frames.AWAIT: self._await,
             frames.LOAD: self._load,
             frames.CONSTRUCT: self._construct,
+            frames.DESCRIBE: self._tell,
         }
 
     def serve(
@@ -128,7 +130,12 @@ class Operations:
 
     def _load(self, target: int, name: str, extra: object, values: Sequence[object]) -> Answer:
         module, _, qualname = name.partition(":")
-        found: object = importlib.import_module(module)
+        try:
+            found: object = importlib.import_module(module)
+        except (ModuleNotFoundError, PermissionError) as error:
+            if (closed := closed_place(module)) is None:
+                raise
+            raise unreachable(module, closed) from error
         for part in qualname.split("."):
             found = getattr(found, part)
         if not isinstance(found, type):
@@ -148,11 +155,42 @@ class Operations:
         args, kwargs = split_arguments(extra, values)
         return None, (ByHandle(kind(*args, **kwargs)),)
 
+    def _tell(self, target: int, name: str, extra: object, values: Sequence[object]) -> Answer:
+        from membrane.callables import told  # inspect is slow to import, and seldom needed
+
+        found = self._get(target)
+        return told(getattr(found, name) if name else found), ()
+
     def _leaving(self, extra: object, values: Sequence[object]) -> Sequence[object]:
         if extra is None:
             return (None, None, None)
         error = self._bond.unpack_error(extra, values)
         return type(error), error, error.__traceback__
+
+
+def closed_place(module: str) -> str | None:
+    """Give the first directory or file where a module could be, and which this process may not
+    enter or read; None where there is none.
+    """
+    parts = module.split(".")
+    for entry in sys.path:
+        places = [os.path.join(entry, *parts[:depth]) for depth in range(len(parts) + 1)]
+        for place in (*places, f"{places[-1]}.py"):
+            wanted = os.R_OK | os.X_OK if os.path.isdir(place) else os.R_OK
+            if os.path.exists(place) and not os.access(place, wanted):
+                return place
+    return None
+
+
+def unreachable(module: str, place: str) -> ModuleUnreachable:
+    """Make the error of a module that may be in a place which this process may not enter."""
+    error = ModuleUnreachable()
+    verb, modes = ("enter", "o+rx") if os.path.isdir(place) else ("read", "o+r")
+    error.remote_message = (
+        f"{module} cannot be imported: the user of the child (uid {os.getuid()}) may not {verb} "
+        f"{place}; let it (chmod {modes} {place}), or name other directories in paths=[...]"
+    )
+    return error
 
 
 def split_arguments(

@@ -20,6 +20,8 @@ from membrane.frames import (
     FREED,
     LANE,
     MOST_SHARED,
+    PROBE,
+    RUNS,
     WANTED,
 )
 from membrane.framing import LaneLost
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 MOST_LANES = 128
 """Calls that one child serves at a time; more wait."""
+
+MOST_STUCK = 16
+"""Cancelled calls of one child that may go on in code that cannot be interrupted."""
 
 _GRACE_SECONDS = 1.0
 
@@ -62,6 +67,8 @@ class ParentLink:
         self._free: deque[Lane] = deque()
         self._lanes: set[Lane] = set()
         self._cancelled: set[int] = set()
+        # Those of them that cannot be interrupted, in a child that answers otherwise.
+        self._stuck: set[int] = set()
         self._freed = 0
         self._numbers = itertools.count(1)
         self._lending = Lending(
@@ -288,8 +295,10 @@ class ParentLink:
         self._await_freed(lane.number)
         # Where nobody else looks after it: the caller itself, until the child is free or killed.
         self._service.turn_while(
-            lambda: not self._lost and lane.number in self._cancelled,
-            self.child.free_seconds + _GRACE_SECONDS,
+            lambda: (
+                not self._lost and lane.number in self._cancelled and lane.number not in self._stuck
+            ),
+            2 * self.child.free_seconds + _GRACE_SECONDS,
         )
 
     def _await_freed(self, number: int) -> None:
@@ -298,15 +307,38 @@ class ParentLink:
         self._service.after(self.child.free_seconds, lambda: self._check_cancelled(number, freed))
 
     def _check_cancelled(self, number: int, freed: int) -> None:
-        """Kill the child for a call that it did not end, unless it has ended others meanwhile:
-        it does one after another then. What it can gain by that has an end, as these calls have.
+        """Ask a child that has not ended a cancelled call whether anything else runs in it, unless
+        it has ended others meanwhile: it does one after another then. What it can gain by that has
+        an end, as these calls have.
         """
         if number not in self._cancelled:
             return
         if self._freed != freed:
             self._await_freed(number)
-        else:
+            return
+        try:
+            self._tell(pack(PROBE, number))
+        except OSError:
+            self.end("the child does not read what it is told")
+            return
+        self._service.after(self.child.free_seconds, lambda: self._check_runs(number))
+
+    def _check_runs(self, number: int) -> None:
+        """Kill a child in which a cancelled call lets nothing else run: the others in it, and the
+        objects of whoever shares it, are lost already.
+        """
+        if number in self._cancelled and number not in self._stuck:
             self.end("a call that was cancelled did not end, so the child was killed")
+
+    def _on_runs(self, number: int) -> None:
+        """Leave a call in code that cannot be interrupted to end by itself; a child that has too
+        many of these is killed.
+        """
+        if number not in self._cancelled:
+            return
+        self._stuck.add(number)
+        if len(self._stuck) > MOST_STUCK:
+            self.end(f"more than {MOST_STUCK} cancelled calls did not end: the child was killed")
 
     def _tell(self, packet: bytes, end: socket.socket | None = None) -> None:
         """Write to control; raises OSError, also where the child has not read for long."""
@@ -393,7 +425,10 @@ class ParentLink:
             case [int(kind), int(number)] if kind == FREED:
                 if number in self._cancelled:
                     self._cancelled.remove(number)
+                    self._stuck.discard(number)
                     self._freed += 1
+            case [int(kind), int(number)] if kind == RUNS:
+                self._on_runs(number)
             case [int(kind), int(ticket)] if kind == WANTED:
                 self._lending.lend(ticket)
             case _:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from membrane.records import form_of
+
 Policy = Literal["value", "reference"]
 Source = Literal["atom", "call_override", "type_rule", "session_default"]
 
@@ -69,6 +71,14 @@ class Policies:
             return call
         rule = self._rule(kind)
         return self.default if rule is None else rule[0]
+
+    def is_record(self, kind: type) -> bool:
+        """Say whether a rule lets a dataclass or named tuple go by value: one for the class or a
+        base of its own, not for `object` or `tuple`.
+        """
+        rule = self._rule(kind)
+        named = rule is not None and rule[0] == "value" and rule[1] not in (object, tuple)
+        return named and form_of(kind) is not None
 
     def trace(self, value: object, call: Policy | None = None) -> PolicyTrace:
         """Say how `value` would cross, and what decides it."""

@@ -14,9 +14,12 @@ from membrane.errors import ProtocolError, UnsupportedUse
 from membrane.forwarding import Bond, Forwarding, ForwardingType, bond_of, handle_of
 from membrane.frames import CONSTRUCT, DELETE, GET, LOAD, SET
 from membrane.leaks import LeakWatch
+from membrane.methods import described
 from membrane.policies import Policies
 
 if TYPE_CHECKING:
+    from inspect import Signature
+
     from membrane.host import HostBond
     from membrane.session import Session
 
@@ -51,6 +54,7 @@ class ProxyClasses:
         self.session: Session
         self._by_name: dict[tuple[str, str], RemoteType] = {}
         self._metaclasses: set[frozenset[str]] = set()
+        self._uses: dict[RemoteType, int] = {}
         # Re-entrant: what is collected under it may use a proxy, whose answer brings a class.
         self._lock = threading.RLock()
 
@@ -61,6 +65,19 @@ class ProxyClasses:
     def load(self, target: str) -> RemoteType:
         """Have the child import a class, and give its proxy class."""
         return self.bond().load(target)
+
+    def use(self, kind: RemoteType) -> None:
+        """Count one `isolate` of a class."""
+        with self._lock:
+            self._uses[kind] = self._uses.get(kind, 0) + 1
+
+    def unuse(self, kind: RemoteType) -> bool:
+        """Count one `close` of a class; False where it has been closed as often as isolated."""
+        with self._lock:
+            left = self._uses.pop(kind, 0) - 1
+            if left > 0:
+                self._uses[kind] = left
+            return left >= 0
 
     def class_for(
         self, description: ClassDescription, bases: tuple[type, ...], bond: HostBond
@@ -157,6 +174,16 @@ class RemoteType(ForwardingType):
         )
 
     @property
+    def __signature__(cls) -> Signature:
+        """The signature of its constructor, as the child tells it."""
+        if not cls._membrane_described:
+            raise AttributeError("__signature__")
+        signature = described(*cls.membrane_class_bond(), "")[1]
+        if signature is None:
+            raise AttributeError("__signature__")
+        return signature
+
+    @property
     def close(cls) -> _Close:
         """Give what ends this use of the class's session; `Class.close()` never waits for a running
         call.
@@ -191,6 +218,16 @@ class RemoteObject(Forwarding, metaclass=RemoteType):
 
     __slots__ = ()
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type, handler: object) -> dict[str, object]:
+        """Have pydantic validate objects of the class by `isinstance`, as it does for arbitrary
+        types. A core schema is a plain dict, so that nothing of pydantic is needed here.
+        """
+        return {"type": "is-instance", "cls": source}
+
+
+type.__delattr__(RemoteObject, "__slots__")
+
 
 def close_instance(self: RemoteObject) -> None:
     """Let go of the object; using the proxy afterwards raises ChildLost. Only where the target has
@@ -203,12 +240,14 @@ def close(proxy: object) -> None:
     """End one use of a proxy class's session, or let go of a proxied object; never waits for a
     running call.
 
-    Raises TypeError for what is neither.
+    What is closed already stays closed, and whatever else shares the session is left alone. Raises
+    TypeError for what is neither.
     """
     if isinstance(proxy, RemoteType):
         from membrane.sessions import sessions
 
-        sessions().close(proxy._membrane_classes.session)
+        if proxy._membrane_classes.unuse(proxy):
+            sessions().close(proxy._membrane_classes.session)
         return
     bond = bond_of(proxy)
     if not isinstance(proxy, RemoteObject) or bond is None:

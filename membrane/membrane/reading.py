@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec.msgpack import Decoder
 
 from membrane import extensions as codes
-from membrane import graph, numeric, scalars
+from membrane import graph, numeric, records, scalars
 from membrane.errors import ProtocolError
 from membrane.extensions import HASHED, check_keys
 from membrane.regions import LaneRegions
@@ -75,6 +75,9 @@ class Reader:
                 return self._region(payload)
             case codes.GRAPH:
                 return graph.unpack(self._items(payload))
+            case codes.RECORD:
+                head, values = self._items(payload)
+                return records.build(head, values)
             case codes.MEMORYVIEW:
                 return _memoryview(self._items(payload))
             case codes.ARRAY if self._arrays:

@@ -1,14 +1,17 @@
 """Errors that cross: described as text and atoms, raised over there as their nearest built-in type.
 
-[0, handle]        an error of the receiver's own comes back: the same object is raised [1, handle,
-type, builtin, message, traceback, notes]    beside it `values`: the error's arguments, where they
-are atoms
+    [0, handle]    an error of the receiver's own comes back: the same object is raised
+    [1, handle, type, builtin, message, traceback, notes, suppresses, related]
+
+`values` beside it are the error's arguments, where they are atoms, and behind them those of the
+errors in `related`: [[relation, payload, count of values], ...]. These are the error's cause, its
+context and the members of its group, each with its own, at most 64 in all and 16 deep.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final, Protocol, cast
 
@@ -25,6 +28,12 @@ LONGEST_MESSAGE = 64 * 1024
 LONGEST_TRACEBACK = 64 * 1024
 """Characters; the end of a traceback, which says what was raised, is kept."""
 MOST_NOTES = 100
+MOST_RELATED = 64
+DEEPEST_RELATED = 16
+CAUSE: Final = 0
+CONTEXT: Final = 1
+MEMBER: Final = 2
+GROUP: Final = "ExceptionGroup"
 
 
 class Tables(Protocol):
@@ -41,33 +50,68 @@ class Tables(Protocol):
 def pack(
     error: BaseException, bond: Tables, *, tells_frames: bool
 ) -> tuple[list[object], list[object]]:
-    """Describe an error that leaves this side; `tells_frames` says whether its traceback goes
-    along.
+    """Describe an error that leaves this side; `tells_frames` says whether its traceback and what
+    it was raised from go along. The members of a group always do.
     """
-    home = handle_at_home(error, bond)
-    if home is not None:
-        return [HOME, home], []
-    kind = type(error)
-    args = error.args
-    values = list(args) if type(args) is tuple and ATOMS.issuperset(map(type, args)) else []
-    if isinstance(error, StopIteration) and tells_frames:
-        values = [error.value]
-    notes = getattr(error, "__notes__", None)
-    payload: list[object] = [
-        TOLD,
-        bond.exports.hold(error),
-        full_name(kind)[:LONGEST_MESSAGE],
-        nearest_exception(kind),
-        _message(error),
-        _frames(error) if tells_frames else "",
-        [note[:LONGEST_MESSAGE] for note in notes[:MOST_NOTES] if type(note) is str]
-        if type(notes) is list
-        else [],
-    ]
-    return payload, values
+    return _Packing(bond, tells_frames=tells_frames).packed(error, 0)
 
 
-def unpack(payload: object, values: Sequence[object], bond: Tables) -> BaseException:
+class _Packing:
+    """Describe one error and those that it came from, each once."""
+
+    def __init__(self, bond: Tables, *, tells_frames: bool) -> None:
+        self._bond = bond
+        self._tells_frames = tells_frames
+        self._seen: set[int] = set()
+
+    def packed(self, error: BaseException, depth: int) -> tuple[list[object], list[object]]:
+        self._seen.add(id(error))
+        home = handle_at_home(error, self._bond)
+        if home is not None:
+            return [HOME, home], []
+        kind = type(error)
+        args = error.args
+        values = list(args) if type(args) is tuple and ATOMS.issuperset(map(type, args)) else []
+        if isinstance(error, StopIteration) and self._tells_frames:
+            values = [error.value]
+        if isinstance(error, BaseExceptionGroup):
+            values = [_printable(error.message)[:LONGEST_MESSAGE]]
+        notes = getattr(error, "__notes__", None)
+        related: list[object] = []
+        payload: list[object] = [
+            TOLD,
+            self._bond.exports.hold(error),
+            full_name(kind)[:LONGEST_MESSAGE],
+            GROUP if isinstance(error, BaseExceptionGroup) else nearest_exception(kind),
+            _message(error),
+            _frames(error) if self._tells_frames and not depth else "",
+            [note[:LONGEST_MESSAGE] for note in notes[:MOST_NOTES] if type(note) is str]
+            if type(notes) is list
+            else [],
+            bool(error.__suppress_context__) and self._tells_frames,
+            related,
+        ]
+        for relation, other in self._relations(error) if depth < DEEPEST_RELATED else ():
+            if id(other) in self._seen or len(self._seen) > MOST_RELATED:
+                continue
+            told, theirs = self.packed(other, depth + 1)
+            related.append([relation, told, len(theirs)])
+            values += theirs
+        return payload, values
+
+    def _relations(self, error: BaseException) -> Iterator[tuple[int, BaseException]]:
+        if isinstance(error, BaseExceptionGroup):
+            for member in error.exceptions[:MOST_RELATED]:
+                yield MEMBER, member
+        if self._tells_frames and error.__cause__ is not None:
+            yield CAUSE, error.__cause__
+        if self._tells_frames and error.__context__ is not None:
+            yield CONTEXT, error.__context__
+
+
+def unpack(
+    payload: object, values: Sequence[object], bond: Tables, depth: int = 0
+) -> BaseException:
     """Build the error that came in; raise ProtocolError for a payload of another form."""
     match payload:
         case [int() as tag, handle] if tag == HOME:
@@ -82,13 +126,24 @@ def unpack(payload: object, values: Sequence[object], bond: Tables) -> BaseExcep
             str() as message,
             str() as frames,
             list() as notes,
-        ] if tag == TOLD and builtin in EXCEPTIONS:
+            bool() as suppresses,
+            list() as related,
+        ] if tag == TOLD and (builtin in EXCEPTIONS or builtin == GROUP):
+            values, others = _related(related, values, bond, depth)
             if builtin in ("StopIteration", "StopAsyncIteration"):
                 # Plain, for the interpreter's own loops; nobody catches these to look at them.
                 bond.imports.adopt(handle, _Unwanted)
                 return EXCEPTIONS[builtin](*values)
-            local = bond.error_classes.get(kind) or error_class(builtin)
-            error = bond.imports.adopt(handle, lambda: _make(local, values))
+            made: list[RemoteError] = []
+
+            def make() -> RemoteError:
+                if builtin == GROUP:
+                    made.append(_make_group(values, others))
+                else:
+                    made.append(_make(bond.error_classes.get(kind) or error_class(builtin), values))
+                return made[0]
+
+            error = bond.imports.adopt(handle, make)
             if not isinstance(error, RemoteError):
                 raise ProtocolError("the handle of an error is that of something else")
             error.remote_type = kind
@@ -99,8 +154,40 @@ def unpack(payload: object, values: Sequence[object], bond: Tables) -> BaseExcep
                 for note in notes[:MOST_NOTES]:
                     if type(note) is str:
                         error.add_note(note)
+            # Of a fresh error only, which nothing that was there before leads to: no circles.
+            for relation, other in others if made else ():
+                if relation == CAUSE:
+                    error.__cause__ = other
+                elif relation == CONTEXT:
+                    error.__context__ = other
+            if made:
+                error.__suppress_context__ = suppresses
             return error
     raise ProtocolError("an error of an unknown form came in")
+
+
+def _related(
+    related: list[object], values: Sequence[object], bond: Tables, depth: int
+) -> tuple[Sequence[object], list[tuple[int, BaseException]]]:
+    """Build the errors that one came from or holds; give its own values and these."""
+    if len(related) > MOST_RELATED or depth > DEEPEST_RELATED:
+        raise ProtocolError("an error came from too many others")
+    sizes = [item[2] if isinstance(item, list) and len(item) == 3 else None for item in related]
+    own = len(values) - sum(size for size in sizes if type(size) is int and size >= 0)
+    place = own
+    others: list[tuple[int, BaseException]] = []
+    for item in related:
+        match item:
+            case [int() as relation, told, int() as size] if (
+                CAUSE <= relation <= MEMBER and size >= 0 and place >= 0
+            ):
+                others.append(
+                    (relation, unpack(told, values[place : place + size], bond, depth + 1))
+                )
+                place += size
+            case _:
+                raise ProtocolError("an error has relations of another form")
+    return values[:own], others
 
 
 def handle_at_home(error: object, bond: object) -> int | None:
@@ -167,10 +254,19 @@ class _Unwanted:
 @cache
 def error_class(builtin: str) -> type[RemoteError]:
     """Give the class of remote errors that are of this built-in type."""
-    kind = EXCEPTIONS[builtin]
+    kind: type[Exception] = ExceptionGroup if builtin == GROUP else EXCEPTIONS[builtin]
     bases = (RemoteError,) if kind is Exception else (RemoteError, kind)
     made = type(f"Remote{builtin}", bases, {"__module__": "membrane.remote_errors"})
     return cast("type[RemoteError]", made)
+
+
+def _make_group(values: Sequence[object], others: list[tuple[int, BaseException]]) -> RemoteError:
+    members = [other for relation, other in others if relation == MEMBER]
+    # What only BaseException is does not come in, and there are never none.
+    told = [each for each in members if isinstance(each, Exception)]
+    kind = error_class(GROUP)
+    message = values[0] if values and type(values[0]) is str else ""
+    return kind.__new__(kind, message, told or [RemoteError("its members were not told")])
 
 
 def _make(kind: type[RemoteError], values: Sequence[object]) -> RemoteError:

@@ -30,10 +30,12 @@ _TARGET = re.compile(r"[\w.]+:[\w.]+")
 _KINDS = frozenset({"method", "coroutine", "classmethod", "staticmethod", "property", "attribute"})
 _LONGEST_ANNOTATION = 1000
 _MARKS = {
-    "classmethod": "    @classmethod",
-    "staticmethod": "    @staticmethod",
-    "property": "    @property",
+    "method": "_method",
+    "coroutine": "_method",
+    "classmethod": "_class_method",
+    "staticmethod": "_static_method",
 }
+"""What of `membrane.typed` gives a member its `batch` and `with_options`."""
 
 
 def stub(target: str, members: Sequence[Member]) -> str:
@@ -43,16 +45,19 @@ def stub(target: str, members: Sequence[Member]) -> str:
     read as source: raises ProtocolError for what is no name where a name has to be.
     """
     name = target.rpartition(":")[2].rpartition(".")[2]
+    written = [line for member in members for line in _written(member)]
+    marks = sorted({line.strip()[1:] for line in written if line.strip()[1:] in _MARKS.values()})
     lines = [
         f'"""What `isolate("{target}")` gives; written by `python -m membrane.stubs`."""',
         "",
         "from typing import Any, Protocol",
         "",
+        *[f"from membrane.typed import {each[1:]} as {each}" for each in marks],
+        *([""] if marks else []),
         "",
         f"class {_name(name)}(Protocol):",
     ]
-    for member in members:
-        lines += _written(member)
+    lines += written
     names = {each[1] for each in members}
     if "close" not in names:
         lines += ["    @classmethod", "    def close(cls) -> None: ..."]
@@ -70,7 +75,11 @@ def _written(member: Member) -> list[str]:
     told = first if kind == "property" else [*first, *_parameters(parameters)]
     start = "async def" if kind == "coroutine" else "def"
     head = f"    {start} {_name(name)}({', '.join(told)}) -> {returned}:"
-    mark = [_MARKS[kind]] if kind in _MARKS else []
+    # Operators and the constructor are no methods that are got from a proxy.
+    is_dunder = name.startswith("__") and name.endswith("__")
+    mark = [f"    @{_MARKS[kind]}"] if kind in _MARKS and not is_dunder else []
+    if kind == "property" or (is_dunder and kind in ("classmethod", "staticmethod")):
+        mark = [f"    @{kind}"]
     if not doc:
         return [*mark, f"{head} ..."]
     return [*mark, head, f"        {str(doc)!r}", "        ..."]

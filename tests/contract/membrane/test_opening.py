@@ -114,6 +114,10 @@ def test_a_child_that_ends_one_cancelled_call_after_another_has_time_for_each() 
     child.far_control.send(pack(FREED, 2))
     link._on_control()
     final()
+    # It is asked whether anything else runs in it, and does not answer.
+    assert child.kills == 0
+    (unanswered,) = timers.calls[6:]
+    unanswered()
     assert child.kills == 1
     assert not link.alive
     child.close()

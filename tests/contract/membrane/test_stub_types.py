@@ -25,11 +25,28 @@ def test_a_type_checker_takes_the_stubs_of_real_classes(tmp_path: Path) -> None:
         use.append(f"from shown_{name} import {name}")
         use.append(f"made_{name}: type[{name}] = isolate({target!r})")
         use.append(f"made_{name}.close()")
-    use += ['made_scheduler().enter(1.0, 1, print, ("late",))', "made_scheduler().missing()"]
-    (tmp_path / "use.py").write_text("\n".join(use) + "\n")
+    use += [
+        'made_scheduler().enter(1.0, 1, print, ("late",))',
+        "outcomes = made_scheduler().enter.batch([((1.0, 1, print), {})], on_error='stop')",
+        "first: bool = outcomes[0].ok",
+        "made_scheduler().cancel.with_options(deadline=1.0, returns='value')(None)",
+        "elements = made_Counter().elements.with_options(policy='reference')",
+        "elements.batch([((), {})]).values()",
+    ]
+    wrong = [
+        "made_scheduler().missing()",
+        "made_scheduler().enter.with_options(deadline='soon')",
+        "made_scheduler().enter.with_options(deadline=1.0)(1.0)",
+        "made_Counter().elements(1)",
+    ]
+    first = len(use) + 1
+    (tmp_path / "use.py").write_text("\n".join([*use, *wrong]) + "\n")
     checked = run("-m", "mypy", "--strict", "--cache-dir", "cache", "use.py", cwd=tmp_path)
-    assert checked.stdout.count("error:") == 1, checked.stdout
-    assert '"scheduler" has no attribute "missing"' in checked.stdout
+    found = [line for line in checked.stdout.splitlines() if "error:" in line]
+    assert [line.split(":")[:2] for line in found] == [
+        ["use.py", str(first + number)] for number in range(len(wrong))
+    ], checked.stdout
+    assert '"scheduler" has no attribute "missing"' in found[0]
 
 
 def test_a_target_that_is_none_is_a_usage_error(tmp_path: Path) -> None:

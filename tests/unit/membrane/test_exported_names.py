@@ -16,6 +16,7 @@ PUBLIC = [
     "MembraneError",
     "MemoryExceeded",
     "ModuleLeak",
+    "ModuleUnreachable",
     "Outcome",
     "Outcomes",
     "PolicyTrace",

@@ -57,9 +57,9 @@ def test_every_kind_of_member_is_written() -> None:
         " -> None:",
         "def parse(self, text: str, depth: int | None = ...) -> dict[str, int]:",
         "'Parse \"quoted\" text.'",
-        "async def fetch(self, at: Any) -> None: ...",
-        "def made(cls, *, name: str) -> Any: ...",
-        "def pure(value: float) -> float: ...",
+        "@_method\n    async def fetch(self, at: Any) -> None: ...",
+        "@_class_method\n    def made(cls, *, name: str) -> Any: ...",
+        "@_static_method\n    def pure(value: float) -> float: ...",
         "def size(self) -> int:",
         "names: list[str]",
         "limit: Any",
@@ -95,6 +95,7 @@ def test_a_doc_stays_a_doc() -> None:
     written = told(("method", "f", [], "int", '\'"""\\\nimport os'))
     assert [type(node).__name__ for node in ast.parse(written).body] == [
         "Expr",
+        "ImportFrom",
         "ImportFrom",
         "ClassDef",
     ]
