@@ -12,6 +12,7 @@ import io
 import sys
 import threading
 import types
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -77,6 +78,8 @@ _TEXTS: Final = (str, bytes, bytearray)
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 _ATOMS: Final = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None)})
 _MUTABLE: Final = (list, set, dict, deque)
+_WEIGHED: Final = (*_MUTABLE, bytearray, io.BytesIO, io.StringIO)
+_BUILT: Final = (list, tuple, set, frozenset, dict, deque, bytes, bytearray, array)
 _LONGEST_FORMAT: Final = 256
 _IN_C: Final = (
     types.MethodDescriptorType,
@@ -119,6 +122,32 @@ class Growth:
         """Give the operands of an operator within bounds."""
         found = _in_c(operand, name)
         return values if found is None else self._admit(operand, name, tuple(values), {})[0]
+
+    def construct(self, kind: type, args: Sequence[Any], kwargs: dict[str, Any]) -> object:
+        """Construct an object of a class of the caller; what it is made of counts as long as the
+        child holds it.
+        """
+        base = next((each for each in kind.__mro__ if each in _BUILT), None)
+        if base is not None and _is_in_c(kind, "__init__") and _is_in_c(kind, "__new__"):
+            args = [self._part(base, each) for each in args]
+        weight = self._weigh(kind, "construct", (*args, *kwargs.values()))
+        with self._lock:
+            if self._total + weight > MOST_GROWN:
+                self._recount(0, None)
+            if self._total + weight > MOST_GROWN:
+                raise self._refusal(kind, "construct")
+        made: object = kind(*args, **kwargs)
+        if type(made) is kind:
+            self._charge(made, "construct", weight)
+        return made
+
+    def _part(self, base: type, value: object) -> object:
+        """Give what an object that is written in C is made of as something of a known size."""
+        if type(value) is int and base in (bytes, bytearray) and value > MOST_RESULT:
+            raise self._refusal(base, "construct")
+        if type(value) in _ATOMS or not hasattr(value, "__iter__"):
+            return value
+        return self._listed([] if base is array else base(), "construct", value)
 
     def _admit(
         self, target: object, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -201,7 +230,8 @@ class Growth:
         for each, charged in list(self._grown.items()):
             held = target if each == key else self._exports.of_identity(each)
             if held is not None:
-                self._grown[each] = min(charged, weigh((held,), charged))
+                if isinstance(held, _WEIGHED):
+                    self._grown[each] = min(charged, weigh((held,), charged))
                 continue
             del self._grown[each]
             self._parked[each] = charged
@@ -273,9 +303,7 @@ def weigh(
         elif (form := form_of(kind)) is not None:
             items = [getattr(value, name, None) for name in form[1]]
         else:
-            total += (
-                200 if not isinstance(value, (io.BytesIO, io.StringIO)) else sys.getsizeof(value)
-            )
+            total += max(200, sys.getsizeof(value))
             continue
         if isinstance(value, _MUTABLE):
             total += 8
@@ -359,6 +387,12 @@ def _count(value: object) -> int:
     if type(value) is not int:
         raise TypeError("a count is an int")
     return value
+
+
+def _is_in_c(kind: type, name: str) -> bool:
+    """Say whether a class has a method that is written in C."""
+    owner = next(base for base in kind.__mro__ if name in vars(base))
+    return isinstance(vars(owner)[name], _IN_C)
 
 
 def _in_c(operand: object, name: str) -> tuple[object, str] | None:

@@ -127,7 +127,10 @@ class Guard:
         if issubclass(kind, type):
             self._refuse("construct", kind.__qualname__, "a metaclass makes classes of the caller")
         self._bond.check_held()
-        made = kind(*args, **kwargs)
+        if self._trusted:
+            made: object = kind(*args, **kwargs)
+        else:
+            made = self._growth.construct(kind, args, kwargs)
         # An object of a class that the child was passed; of it the child may use what is exposed.
         return ByHandle(made) if type(made) is kind and not isinstance(made, NEVER) else made
 

@@ -27,6 +27,21 @@ class Number(int):
     """An int that goes by handle."""
 
 
+class Queued(deque[object]):
+    """A class of the caller that is built in C."""
+
+
+class Buffer(bytearray):
+    """Another one."""
+
+
+class Kept:
+    """One that keeps what it is made of."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 EXPOSED = (
     *("__add__", "__mul__", "__rmul__", "__imul__", "__pow__", "__rpow__", "__lshift__"),
     *("__mod__", "__format__", "__round__", "__setitem__", "append", "extend", "appendleft"),
@@ -91,6 +106,10 @@ ATTACKS: list[tuple[str, Callable[[], object]]] = [
     ("for _ in range(10**6): it('x' * 10**5)", lambda: [].append),
     ("it(range(10**12))", lambda: [].extend),
     ("it(10**12)", lambda: "x".ljust),
+    ("it(range(10**12))", lambda: Queued),
+    ("it(10**12)", lambda: Buffer),
+    ("it('d', range(10**12))", lambda: array.array),
+    ("kept = [it('x' * 10**5) for _ in range(10**4)]", lambda: Kept),
 ]
 
 
