@@ -74,7 +74,7 @@ class Codec:
         retract: Callable[[list[list[object]]], None] | None = None,
         policies: Policies | None = None,
         numeric: bool = True,
-        is_record: Callable[[type], bool] = lambda _: False,
+        is_record: Callable[[type, str | None], bool] = lambda _, __: False,
     ) -> None:
         self.policies = policies or Policies()
         self._is_by_value = self.policies.default == "value" and not self.policies.rules

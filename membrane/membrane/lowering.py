@@ -67,7 +67,7 @@ class Lowering:
         lend: bool,
         arrays: bool,
         strict: bool,
-        is_record: Callable[[type], bool] = lambda _: False,
+        is_record: Callable[[type, str | None], bool] = lambda _, __: False,
     ) -> None:
         self.exported: list[list[object]] = []
         self.passed = _PASSED_STRICTLY if strict else PLAIN
@@ -114,7 +114,7 @@ class Lowering:
             lowered = numeric.pack(value, self._array_buffer)
             if type(lowered) is Ext and lowered.code == codes.ARRAY:
                 self._meet(value)
-        elif self._is_record(kind):
+        elif self._is_record(kind, self._call):
             lowered = self._record(value)
         return self.handle(value) if lowered is None else lowered
 

@@ -259,9 +259,14 @@ class Marshal:
         self._exports.hold(kind, pinned=True)
         return [CLASS, handle, told]
 
-    def is_record(self, kind: type) -> bool:
-        """Say whether objects of a class go by value, field by field."""
-        return kind in self._record_homes or self._policies.is_record(kind)
+    def is_record(self, kind: type, call: str | None) -> bool:
+        """Say whether objects of a class go by value, field by field: those that came so, and the
+        caller's where the call or a rule says so.
+        """
+        if kind in self._record_homes:
+            return True
+        is_asked = call == "value" and self._side.guarded and records.form_of(kind) is not None
+        return is_asked or self._policies.is_record(kind)
 
     def _export_record(self, kind: type) -> list[object]:
         if kind in self._record_homes:

@@ -226,6 +226,9 @@ def test_without_a_rule_and_in_circles_records_do_not_go_by_value(isolate: Isola
     shop = isolate("Shop")()
     point = Point(1)
     assert shop.echo(point) is point
+    copied = shop.echo.with_options(policy="value")(point)
+    assert copied == point
+    assert copied is not point
     ruled = isolate("Shop", type_rules=BY_VALUE)()
     assert ruled.echo.with_options(policy="reference", returns="reference")(point) is point
     point.rest = [point]
