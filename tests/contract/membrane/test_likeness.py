@@ -20,7 +20,7 @@ from membrane.errors import ModuleUnreachable
 from membrane.sessions import search_path
 from membrane.walling import wall_terms
 from tests.contract.membrane.conftest import Isolate
-from tests.contract.membrane.plain_sessions import SECONDS
+from tests.eventually import SECONDS
 
 
 def test_a_class_is_closed_twice_and_what_shares_its_child_lives_on(isolate: Isolate) -> None:
