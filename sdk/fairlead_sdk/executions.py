@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import builtins
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import quote
 
+from fairlead_limits.table import PAGE_SIZE
 from fairlead_sdk import json_form as form
 from fairlead_sdk.batch import BatchOutcome, FileWork, batch_document
 from fairlead_sdk.client import FrontDoor, make_idempotency_key
@@ -69,6 +71,23 @@ class AsyncExecutions:
     async def get(self, execution_id: str) -> ExecutionRecord:
         """Read an execution."""
         return ExecutionRecord.read(await self._door.get(_path(execution_id)))
+
+    async def list(self, sandbox_id: str, *, limit: int = 100) -> tuple[ExecutionRecord, ...]:
+        """List the executions of a sandbox by id, for a while also those that have ended; raises
+        `SandboxNotFound`.
+        """
+        path = f"/v1/sandboxes/{quote(sandbox_id, safe='')}/executions"
+        found: builtins.list[ExecutionRecord] = []
+        token = ""
+        while True:
+            params = {"page_size": str(min(PAGE_SIZE.count, limit - len(found)))}
+            if token:
+                params["page_token"] = token
+            page = await self._door.get(path, params)
+            found += (ExecutionRecord.read(each) for each in form.children(page, "executions"))
+            token = form.text(page, "next_page_token")
+            if not token or len(found) >= limit:
+                return tuple(found)
 
     async def output(self, execution_id: str, *, after: int = 0) -> Frames:
         """Give the execution, its output records after a sequence number and the gaps between them,

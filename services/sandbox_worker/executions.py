@@ -116,6 +116,26 @@ class Executions:
         """Return an execution; raises ExecutionNotFound."""
         return self._run(tenant, execution_id).execution
 
+    def page(
+        self, *, tenant: str, sandbox_id: str, size: int, after: str
+    ) -> tuple[list[Execution], str]:
+        """Return the executions of a sandbox that are kept, by id, and the token of the next page;
+        raises SandboxNotFound where neither the sandbox nor an execution of it is here.
+        """
+        check_size(table.PAGE_SIZE, size)
+        size = size or table.DEFAULT_PAGE
+        found = [
+            run.execution
+            for run in self._runs.values()
+            if run.execution.tenant == tenant and run.execution.sandbox_id == sandbox_id
+        ]
+        if not found:
+            self._sandboxes.get(tenant=tenant, sandbox_id=sandbox_id)
+        rest = sorted(
+            (each for each in found if each.execution_id > after), key=lambda it: it.execution_id
+        )
+        return rest[:size], rest[size - 1].execution_id if len(rest) > size else ""
+
     def watch(self, *, tenant: str, execution_id: str, after: int) -> AsyncGenerator[Frame, None]:
         """Yield an execution, its records after `after` and its exit.
 

@@ -63,6 +63,18 @@ class ExecutionApi(rpc.ExecutionServiceServicer):
         execution = await self._executor.get(current_tenant(), request.execution_id)
         return pb.GetExecutionResponse(execution=to_execution(execution))
 
+    async def ListExecutions(
+        self,
+        request: pb.ListExecutionsRequest,
+        context: grpc.aio.ServicerContext[pb.ListExecutionsRequest, pb.ListExecutionsResponse],
+    ) -> pb.ListExecutionsResponse:
+        found, token = await self._executor.list(
+            current_tenant(), request.sandbox_id, request.page_size, request.page_token
+        )
+        return pb.ListExecutionsResponse(
+            executions=[to_execution(each) for each in found], next_page_token=token
+        )
+
     async def WatchOutput(
         self,
         request: pb.WatchOutputRequest,

@@ -20,6 +20,8 @@ from signalling.rest_parameters import (
     Cursor,
     IdempotencyKey,
     LastEventId,
+    PageSize,
+    PageToken,
     cursor_number,
     stream_documents,
 )
@@ -37,6 +39,12 @@ class Executions(Protocol):
 
     async def get(self, tenant: str, execution_id: str) -> Execution:
         """Return an execution."""
+        ...
+
+    async def list(
+        self, tenant: str, sandbox_id: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Execution], str]:
+        """Return executions of a sandbox and the token of the next page."""
         ...
 
     def watch(self, tenant: str, execution_id: str, after: int) -> AsyncIterator[OutputFrame]:
@@ -85,6 +93,13 @@ class SignalBody(Body):
     )
 
 
+class ExecutionPage(BaseModel):
+    """A page of executions, by id."""
+
+    executions: list[ExecutionAnswer]
+    next_page_token: str
+
+
 class OutputLine(BaseModel):
     """One line of an output: the execution first, then records, then exactly one exit."""
 
@@ -119,6 +134,19 @@ def executions_router(executions: Executions, streams: EventStreams) -> APIRoute
         started = await executions.start(current_tenant(), sandbox_id, body.value(), key)
         response.headers["Location"] = f"/v1/executions/{started.execution_id}"
         return started
+
+    @router.get(
+        "/sandboxes/{sandbox_id}/executions",
+        response_model=ExecutionPage,
+        responses=problem_documents(404),
+    )
+    async def list_executions(
+        sandbox_id: str, page_size: PageSize = 0, page_token: PageToken = ""
+    ) -> ExecutionPage:
+        """List the executions of a sandbox by id, for a while also those that have ended."""
+        found, token = await executions.list(current_tenant(), sandbox_id, page_size, page_token)
+        listed = [ExecutionAnswer.model_validate(each) for each in found]
+        return ExecutionPage(executions=listed, next_page_token=token)
 
     @router.get(
         "/executions/{execution_id}",

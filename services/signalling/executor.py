@@ -33,6 +33,7 @@ from signalling.launch_request import check_command, check_key, check_terminal
 from signalling.launches import Launches
 from signalling.ports import Executions, Hosts, Locations, SandboxPlaces
 from signalling.terminal import TerminalFrame, TerminalInput, TerminalOpening, Typed
+from signalling.workspace_errors import PageTokenInvalid
 
 _log = logging.getLogger(__name__)
 _REMEMBERED = 4096
@@ -128,6 +129,23 @@ class Executor:
         """Return an execution."""
         place = await self._execution(tenant, execution_id)
         return await self._executions.get(place.host, tenant=tenant, execution_id=execution_id)
+
+    async def list(
+        self, tenant: str, sandbox_id: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Execution], str]:
+        """Return executions of a sandbox by id, also some that have ended, and the token of the
+        next page; page size 0 means 50. Raises SandboxNotFound, LimitBroken and PageTokenInvalid.
+        """
+        check_size(table.PAGE_SIZE, page_size)
+        if page_token and not is_id("exe", page_token):
+            raise PageTokenInvalid
+        place = await self.place_of_sandbox(tenant, sandbox_id)
+        found, token = await self._executions.list(
+            place.host, tenant=tenant, sandbox_id=sandbox_id, size=page_size, after=page_token
+        )
+        for each in found:
+            self._remember(each.execution_id, place)
+        return found, token
 
     async def watch(
         self, tenant: str, execution_id: str, after: int

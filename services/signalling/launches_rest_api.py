@@ -117,7 +117,7 @@ def launches_router(launches: Launches, streams: EventStreams) -> APIRouter:
             **problem_documents(409, 413),
         },
     )
-    async def launch(
+    async def create_launch(
         body: LaunchBody, request: Request, response: Response, key: IdempotencyKey = None
     ) -> Launch | Response:
         """Start a launch. With an Accept of `application/x-ndjson` or `text/event-stream` its

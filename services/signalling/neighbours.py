@@ -87,6 +87,19 @@ class GrpcExecutions:
             )
         return from_execution(answer.execution)
 
+    async def list(
+        self, host: Host, *, tenant: str, sandbox_id: str, size: int, after: str
+    ) -> tuple[Sequence[Execution], str]:
+        """Return a page of the executions of a sandbox."""
+        with neighbour_errors(WORKER):
+            answer = await self._stub(host).ListExecutions(
+                execution_pb2.ListExecutionsRequest(
+                    tenant=tenant, sandbox_id=sandbox_id, page_size=size, page_token=after
+                ),
+                timeout=_READ_SECONDS,
+            )
+        return [from_execution(each) for each in answer.executions], answer.next_page_token
+
     @asynccontextmanager
     async def watch(
         self, host: Host, *, tenant: str, execution_id: str, after: int

@@ -134,6 +134,12 @@ class Executions(Protocol):
         """Return an execution."""
         ...
 
+    async def list(
+        self, host: Host, *, tenant: str, sandbox_id: str, size: int, after: str
+    ) -> tuple[Sequence[Execution], str]:
+        """Return a page of the executions of a sandbox, by id, and the token of the next."""
+        ...
+
     def watch(
         self, host: Host, *, tenant: str, execution_id: str, after: int
     ) -> AbstractAsyncContextManager[AsyncIterator[OutputFrame]]:

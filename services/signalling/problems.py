@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
 from fastapi import Request
@@ -12,6 +12,8 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from chassis.errors import (
     FailedPrecondition,
@@ -144,6 +146,15 @@ def problem_response(error: FairleadError, headers: Mapping[str, str] | None = N
     )
 
 
+def _allowed_methods(routes: Iterable[BaseRoute], scope: Scope) -> str:
+    """Return the value of `Allow` for a path: the methods of all routes that it matches."""
+    found: set[str] = set()
+    for route in routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return ", ".join(sorted(found))
+
+
 async def on_fairlead_error(request: Request, error: Exception) -> Response:
     """Answer with an error of ours."""
     return problem_response(_expected(error))
@@ -157,7 +168,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         case 404:
             return problem_response(RouteNotFound())
         case 405:
-            return problem_response(MethodNotAllowed(), error.headers)
+            routes = request.app.router.routes
+            allowed = _allowed_methods(routes, request.scope)
+            return problem_response(MethodNotAllowed(), {"Allow": allowed})
         case 400:
             return problem_response(MalformedJson())
         case _:

@@ -14,6 +14,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.responses import HTMLResponse, JSONResponse
@@ -22,7 +23,7 @@ from starlette.types import ASGIApp
 from chassis.errors import FairleadError
 from signalling.api_keys import ApiKeys
 from signalling.batch_rest_api import batch_router
-from signalling.docs_page import docs_page
+from signalling.docs_page import DOCS_HEADERS, docs_page
 from signalling.edge_rest_api import BodyLimit, FaultBarrier, KeyGate, RequestIds
 from signalling.event_stream import EventStreams
 from signalling.executions_rest_api import Executions, OutputLine, executions_router
@@ -34,6 +35,7 @@ from signalling.launches_rest_api import Launches, launches_router
 from signalling.mesh_rest_api import Check, Gateways, Hosts, health_router, mesh_router
 from signalling.objects_rest_api import Objects, objects_router
 from signalling.open_calls import OpenCalls
+from signalling.openapi_texts import EXAMPLES, FIELDS, PARAMETERS, PREFACE
 from signalling.problems import (
     Problem,
     on_fairlead_error,
@@ -41,6 +43,7 @@ from signalling.problems import (
     on_invalid_request,
 )
 from signalling.rest_bodies import EventAnswer
+from signalling.rest_parameters import KnownQueries
 from signalling.sandboxes_rest_api import Sandboxes, sandboxes_router
 from signalling.session_bodies import SessionLine
 from signalling.session_ports import Sessions
@@ -92,7 +95,7 @@ def rest_routes(parts: RestParts, streams: EventStreams) -> FastAPI:
     app = _Routes(
         title="Fairlead",
         version=version("fairlead"),
-        description="A git workspace, a sandbox to run in and a tunnel to reach it.",
+        description=PREFACE,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -133,8 +136,22 @@ class _Routes(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Answer expected errors; what nobody expected is `FaultBarrier`'s."""
         return ExceptionMiddleware(
-            AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers
+            AsyncExitStackMiddleware(KnownQueries(self.router)),
+            handlers=self.exception_handlers,
         )
+
+
+def _operation_ids(app: FastAPI) -> dict[tuple[str, str], str]:
+    """Return the names of all endpoints as generators of clients have them (`createLaunch`), by
+    path and method.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            first, *rest = route.name.split("_")
+            name = first + "".join(word.capitalize() for word in rest)
+            found |= {(route.path_format, each.lower()): name for each in route.methods or ()}
+    return found
 
 
 def _documents(app: FastAPI) -> APIRouter:
@@ -150,7 +167,7 @@ def _documents(app: FastAPI) -> APIRouter:
 
     @router.get("/docs")
     async def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page(document()))
+        return HTMLResponse(docs_page(document()), headers=DOCS_HEADERS)
 
     return router
 
@@ -171,6 +188,11 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
                 )
                 schemas.update(schema.pop("$defs", {}))
                 schemas[model.__name__] = schema
+            for name, schema in schemas.items():
+                for field, described in schema.get("properties", {}).items():
+                    described.setdefault("description", FIELDS.get(field, ""))
+                if name in EXAMPLES:
+                    schema["examples"] = [EXAMPLES[name]]
             components["securitySchemes"] = {
                 "HTTPBearer": {
                     "type": "http",
@@ -178,9 +200,15 @@ def _openapi_of(app: FastAPI) -> dict[str, object]:
                     "description": "An API key, `flk_…`.",
                 }
             }
+            names = _operation_ids(app)
             for path, operations in paths.items():
-                for operation in operations.values():
+                for method, operation in operations.items():
+                    operation["operationId"] = names[path, method]
                     operation["responses"].pop("422", None)
+                    for parameter in operation.get("parameters", ()):
+                        text, example = PARAMETERS.get(parameter["name"], ("", ""))
+                        if parameter["in"] == "path" and text:
+                            parameter |= {"description": text, "example": example}
                     if path.startswith("/v1/"):  # what the key gate asks a key for
                         operation["security"] = [{"HTTPBearer": []}]
     return document

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from fastapi import Header, Query
+from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor
+from starlette.datastructures import QueryParams
+from starlette.routing import Match, Router
+from starlette.types import Receive, Scope, Send
 
 from chassis.errors import InvalidArgument
 from fairlead_limits import table
@@ -21,6 +26,37 @@ class IdempotencyKeysDiffer(InvalidArgument):
             reason="idempotency_keys_differ",
             remedy="Send one of them.",
         )
+
+
+class QueryUnknown(InvalidArgument):
+    """A query has a parameter that its route does not know."""
+
+    def __init__(self, unknown: str, known: Iterable[str]) -> None:
+        names = ", ".join(sorted(known))
+        super().__init__(
+            f"The route has no parameter {unknown[:100]!r} in its query.",
+            reason="query_unknown",
+            remedy=f"It takes {names}." if names else "Leave the query out.",
+            fields={"field": unknown[:100]},
+        )
+
+
+class KnownQueries:
+    """Refuses parameters of a query that the route does not know; stands around the router."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["query_string"]:
+            for route in self._router.routes:
+                if isinstance(route, APIRoute) and route.matches(scope)[0] is Match.FULL:
+                    known = {each.alias for each in route.dependant.query_params}
+                    for name in QueryParams(scope["query_string"]):
+                        if name not in known:
+                            raise QueryUnknown(name, known)
+                    break
+        await self._router(scope, receive, send)
 
 
 class AnyPath(PathConvertor):
@@ -44,7 +80,8 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        description="Makes the call repeatable; 1 to 255 printable ASCII characters.",
+        description=f"Makes the call repeatable; {table.IDEMPOTENCY_KEY.rule}.",
+        json_schema_extra={"type": "string", **table.IDEMPOTENCY_KEY.schema},
     ),
 ]
 Cursor = Annotated[str | None, Query(description="Cursor of the last event seen.")]

@@ -232,6 +232,20 @@ class FakeExecutions:
             raise ExecutionNotFound(execution_id)
         return found
 
+    async def list(
+        self, tenant: str, sandbox_id: str, page_size: int, page_token: str
+    ) -> tuple[Sequence[Execution], str]:
+        check_size(PAGE_SIZE, page_size)
+        if sandbox_id != SANDBOX:
+            raise SandboxNotFound(sandbox_id)
+        found = [each for (owner, _), each in self._executions.items() if owner == tenant]
+        rest = sorted(
+            (each for each in found if each.execution_id > page_token),
+            key=lambda each: each.execution_id,
+        )
+        size = page_size or 50
+        return rest[:size], rest[size - 1].execution_id if len(rest) > size else ""
+
     async def watch(self, tenant: str, execution_id: str, after: int) -> AsyncIterator[OutputFrame]:
         yield await self.get(tenant, execution_id)
         for record in RECORDS:
@@ -250,7 +264,7 @@ class FakeExecutions:
 
     async def run_batch(
         self, tenant: str, sandbox_id: str, batch: Batch, key: str | None
-    ) -> list[BatchOutcome]:
+    ) -> Sequence[BatchOutcome]:
         """Start each command; a file operation reads its own path."""
         batch.check()
         outcomes = []

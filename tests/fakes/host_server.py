@@ -298,6 +298,20 @@ class SandboxServer(
         )
         return execution_pb2.GetExecutionResponse(execution=to_execution(execution))
 
+    async def ListExecutions(
+        self, request: execution_pb2.ListExecutionsRequest, context: object
+    ) -> execution_pb2.ListExecutionsResponse:
+        found, token = await self._worker.executions(
+            HOST,
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            size=request.page_size,
+            after=request.page_token,
+        )
+        return execution_pb2.ListExecutionsResponse(
+            executions=[to_execution(each) for each in found], next_page_token=token
+        )
+
     async def WatchOutput(
         self, request: execution_pb2.WatchOutputRequest, context: object
     ) -> AsyncIterator[execution_pb2.WatchOutputResponse]:

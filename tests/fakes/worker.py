@@ -220,6 +220,17 @@ class FakeWorker:
         await self.faults.at("executions.get:before")
         return self._program(execution_id).execution
 
+    async def executions(
+        self, host: Host, *, tenant: str, sandbox_id: str, size: int, after: str
+    ) -> tuple[Sequence[Execution], str]:
+        found = [
+            program.execution
+            for execution_id, program in sorted(self.programs.items())
+            if program.execution.sandbox_id == sandbox_id and execution_id > after
+        ]
+        size = size or 50
+        return found[:size], found[size - 1].execution_id if len(found) > size else ""
+
     @asynccontextmanager
     async def watch(
         self, host: Host, *, tenant: str, execution_id: str, after: int
@@ -374,6 +385,7 @@ class FakeExecutions:
         self.start = worker.start
         self.run = worker.run
         self.get = worker.execution
+        self.list = worker.executions
         self.watch = worker.watch
         self.write_stdin = worker.write_stdin
         self.signal = worker.signal

@@ -68,6 +68,19 @@ class ExecutionServicer(execution_pb2_grpc.ExecutionServiceServicer):
         execution = self._executions.get(tenant=request.tenant, execution_id=request.execution_id)
         return execution_pb2.GetExecutionResponse(execution=to_execution(execution))
 
+    async def ListExecutions(
+        self, request: execution_pb2.ListExecutionsRequest, context: Context
+    ) -> execution_pb2.ListExecutionsResponse:
+        found, token = self._executions.page(
+            tenant=request.tenant,
+            sandbox_id=request.sandbox_id,
+            size=request.page_size,
+            after=request.page_token,
+        )
+        return execution_pb2.ListExecutionsResponse(
+            executions=[to_execution(each) for each in found], next_page_token=token
+        )
+
     async def WatchOutput(
         self, request: execution_pb2.WatchOutputRequest, context: Context
     ) -> AsyncIterator[execution_pb2.WatchOutputResponse]:

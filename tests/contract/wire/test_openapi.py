@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
+import httpx2
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -12,14 +15,20 @@ from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
+    ignored_auth,
+    missing_required_header,
+    negative_data_rejection,
     response_headers_conformance,
     response_schema_conformance,
     status_code_conformance,
+    unsupported_method,
 )
 
-from tests.contract.wire.front_door import Door, make_door
+from fairlead_limits import table
+from signalling.openapi_texts import EXAMPLES as BODIES
+from tests.contract.wire.front_door import Door, assert_problem, make_door
 
-EXAMPLES = 15
+EXAMPLES = 5
 BOUNDED = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -79,6 +88,7 @@ def test_it_lists_exactly_what_works(document: dict[str, object]) -> None:
         "GET /v1/launches/{launch_id}/trace",
         "GET /v1/sandboxes",
         "GET /v1/sandboxes/{sandbox_id}",
+        "GET /v1/sandboxes/{sandbox_id}/executions",
         "GET /v1/sandboxes/{sandbox_id}/files/{path}",
         "GET /v1/sandboxes/{sandbox_id}/network",
         "GET /v1/sessions",
@@ -158,15 +168,109 @@ def test_every_reference_leads_somewhere(document: dict[str, object]) -> None:
 def test_the_docs_page_lists_the_operations_and_loads_nothing(
     door: Door, document: dict[str, object]
 ) -> None:
-    async def fetch() -> str:
+    async def fetch() -> httpx2.Response:
         async with door.client() as client:
-            return (await client.get("/docs")).text
+            return await client.get("/docs")
 
-    page = asyncio.run(fetch())
+    answer = asyncio.run(fetch())
     for _, path, _ in operations(document):
-        assert path in page
-    assert "http" not in page.replace("http-equiv", "")
-    assert "<script" not in page
+        assert f'data-path="{path}"' in answer.text
+    assert not re.search(r"(src|href)=[^>]*//|@import|url\(", answer.text)
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "connect-src 'self'" in policy
+
+
+def schemas_of(document: dict[str, object]) -> dict[str, dict[str, object]]:
+    components = document["components"]
+    assert isinstance(components, dict)
+    found: dict[str, dict[str, object]] = components["schemas"]
+    return found
+
+
+def test_everything_is_described(document: dict[str, object]) -> None:
+    lacking = [
+        f"{name}.{field}"
+        for name, schema in schemas_of(document).items()
+        for field, described in (schema.get("properties") or {}).items()  # type: ignore[attr-defined]
+        if not described.get("description")
+    ]
+    for method, path, operation in operations(document):
+        lacking += [
+            f"{method} {path} {item['name']}"
+            for item in operation.get("parameters", ())  # type: ignore[attr-defined]
+            if not item.get("description")
+        ]
+        assert operation["description"]
+    assert lacking == []
+    info = document["info"]
+    assert isinstance(info, dict)
+    for name in ("/terminal", "/objects", "/watch", "fairlead.key.", "1 MiB"):
+        assert name in info["description"]
+
+
+def test_operations_have_names_for_generators(document: dict[str, object]) -> None:
+    found = {
+        str(each["operationId"]): (method, path) for method, path, each in operations(document)
+    }
+    assert found["createLaunch"] == ("post", "/v1/launches")
+    assert found["listSandboxes"] == ("get", "/v1/sandboxes")
+    assert all(re.fullmatch(r"[a-z]+([A-Z][a-z]*)*", name) for name in found), found
+    assert len(found) == len(operations(document))
+
+
+def test_every_body_has_an_example_that_is_taken(document: dict[str, object]) -> None:
+    schemas = schemas_of(document)
+    for method, path, operation in operations(document):
+        match operation.get("requestBody"):
+            case {"content": {"application/json": {"schema": dict(schema)}}}:
+                reference = schema.get("$ref") or schema["anyOf"][0]["$ref"]
+                name = str(reference).rpartition("/")[2]
+                assert schemas[name].get("examples"), (method, path, name)
+    assert set(BODIES) <= set(schemas)
+    for name, body in BODIES.items():
+        schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+        jsonschema_rs.validator_for(schema).validate(body)
+
+
+def test_the_idempotency_key_has_a_format(document: dict[str, object]) -> None:
+    for _, _, operation in operations(document):
+        for item in operation.get("parameters", ()):  # type: ignore[attr-defined]
+            if item["name"] == "Idempotency-Key":
+                assert item["schema"]["pattern"] == table.IDEMPOTENCY_KEY.schema["pattern"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/v1/launches", "GET, POST"),
+        ("DELETE", "/v1/sandboxes/sbx_a/network", "GET, PUT"),
+        ("POST", "/v1/sandboxes/sbx_a", "DELETE, GET"),
+        ("DELETE", "/healthz", "GET"),
+    ],
+)
+def test_allow_names_all_methods_of_a_path(
+    door: Door, method: str, path: str, allowed: str
+) -> None:
+    async def fetch() -> httpx2.Response:
+        async with door.client() as client:
+            return await client.request(method, path)
+
+    answer = asyncio.run(fetch())
+    assert_problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/launches?page=1", "/v1/hosts?x=", "/v1/sandboxes?page_size=1&Page_size=2", "/healthz?a"],
+)
+def test_parameters_that_no_route_knows_are_refused(door: Door, path: str) -> None:
+    async def fetch() -> httpx2.Response:
+        async with door.client() as client:
+            return await client.get(path)
+
+    assert_problem(asyncio.run(fetch()), 400, "query_unknown")
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
@@ -181,6 +285,10 @@ def test_no_request_gets_a_500_and_answers_conform(
         content_type_conformance,
         response_headers_conformance,
         response_schema_conformance,
+        negative_data_rejection,
+        missing_required_header,
+        unsupported_method,
+        ignored_auth,
     ]
     tried = 0
 

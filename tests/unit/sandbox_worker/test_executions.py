@@ -380,3 +380,18 @@ async def test_a_gap_is_passed_on_in_its_place() -> None:
     assert journal.readers == 1
     await frames.aclose()
     assert journal.readers == 0
+
+
+async def test_executions_of_a_sandbox_in_pages() -> None:
+    bench = Bench()
+    sandbox = await bench.sandbox()
+    made = sorted([(await bench.start(sandbox, "wait")).execution_id for _ in range(3)])
+    page = bench.executions.page
+    first, token = page(tenant="t", sandbox_id=sandbox.sandbox_id, size=2, after="")
+    rest, end = page(tenant="t", sandbox_id=sandbox.sandbox_id, size=0, after=token)
+    assert [each.execution_id for each in first + rest] == made
+    assert end == ""
+    for tenant, sandbox_id in (("other", sandbox.sandbox_id), ("t", "sbx_none")):
+        with pytest.raises(FairleadError) as caught:
+            page(tenant=tenant, sandbox_id=sandbox_id, size=0, after="")
+        assert caught.value.reason == "sandbox_not_found"

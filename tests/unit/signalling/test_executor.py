@@ -318,3 +318,31 @@ def test_another_replica_finds_executions_and_a_store_that_is_away_stops_none() 
             world.store.away = False
 
     run(scenario())
+
+
+def test_executions_of_a_sandbox_are_listed_in_pages_and_for_their_tenant_alone() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.room() as room:
+            sandbox_id = await held(room)
+            ids = sorted(
+                [
+                    (await room.executor.start(TENANT, sandbox_id, COMMAND, None)).execution_id
+                    for _ in range(3)
+                ]
+            )
+            first, token = await room.executor.list(TENANT, sandbox_id, 2, "")
+            rest, end = await room.executor.list(TENANT, sandbox_id, 2, token)
+            assert [each.execution_id for each in (*first, *rest)] == ids
+            assert end == ""
+            for tenant, wanted, size, after, reason in (
+                ("other", sandbox_id, 0, "", "sandbox_not_found"),
+                (TENANT, "sbx_" + "z" * 26, 0, "", "sandbox_not_found"),
+                (TENANT, sandbox_id, 101, "", "page_size_invalid"),
+                (TENANT, sandbox_id, 0, "x", "page_token_invalid"),
+            ):
+                with pytest.raises(FairleadError) as caught:
+                    await room.executor.list(tenant, wanted, size, after)
+                assert caught.value.reason == reason
+
+    run(scenario())

@@ -51,6 +51,11 @@ class ExecutionServiceStub:
                 request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionRequest.SerializeToString,
                 response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionResponse.FromString,
                 _registered_method=True)
+        self.ListExecutions = channel.unary_unary(
+                '/fairlead.execution.v1.ExecutionService/ListExecutions',
+                request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsRequest.SerializeToString,
+                response_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsResponse.FromString,
+                _registered_method=True)
         self.WatchOutput = channel.unary_stream(
                 '/fairlead.execution.v1.ExecutionService/WatchOutput',
                 request_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.WatchOutputRequest.SerializeToString,
@@ -107,6 +112,14 @@ class ExecutionServiceServicer:
 
     def GetExecution(self, request, context):
         """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListExecutions(self, request, context):
+        """ListExecutions returns the executions of a sandbox by id, those that have ended a while ago among them, a page at a
+        time; SANDBOX_NOT_FOUND, PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -180,6 +193,11 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.GetExecution,
                     request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionRequest.FromString,
                     response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionResponse.SerializeToString,
+            ),
+            'ListExecutions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListExecutions,
+                    request_deserializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsRequest.FromString,
+                    response_serializer=fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsResponse.SerializeToString,
             ),
             'WatchOutput': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchOutput,
@@ -295,6 +313,33 @@ class ExecutionService:
             '/fairlead.execution.v1.ExecutionService/GetExecution',
             fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionRequest.SerializeToString,
             fairlead_dot_execution_dot_v1_dot_execution__pb2.GetExecutionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListExecutions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fairlead.execution.v1.ExecutionService/ListExecutions',
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsRequest.SerializeToString,
+            fairlead_dot_execution_dot_v1_dot_execution__pb2.ListExecutionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,10 @@ class ExecutionServiceStub:
     """
     GetExecution: _grpc.UnaryUnaryMultiCallable[_execution_pb2.GetExecutionRequest, _execution_pb2.GetExecutionResponse]
     """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND."""
+    ListExecutions: _grpc.UnaryUnaryMultiCallable[_execution_pb2.ListExecutionsRequest, _execution_pb2.ListExecutionsResponse]
+    """ListExecutions returns the executions of a sandbox by id, those that have ended a while ago among them, a page at a
+    time; SANDBOX_NOT_FOUND, PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID.
+    """
     WatchOutput: _grpc.UnaryStreamMultiCallable[_execution_pb2.WatchOutputRequest, _execution_pb2.WatchOutputResponse]
     """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
     number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
@@ -91,6 +95,10 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """
     GetExecution: _aio.UnaryUnaryMultiCallable[_execution_pb2.GetExecutionRequest, _execution_pb2.GetExecutionResponse]  # type: ignore[assignment]
     """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND."""
+    ListExecutions: _aio.UnaryUnaryMultiCallable[_execution_pb2.ListExecutionsRequest, _execution_pb2.ListExecutionsResponse]  # type: ignore[assignment]
+    """ListExecutions returns the executions of a sandbox by id, those that have ended a while ago among them, a page at a
+    time; SANDBOX_NOT_FOUND, PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID.
+    """
     WatchOutput: _aio.UnaryStreamMultiCallable[_execution_pb2.WatchOutputRequest, _execution_pb2.WatchOutputResponse]  # type: ignore[assignment]
     """WatchOutput streams the output after a sequence number, then exactly one `exit`. CURSOR_GONE when records after that
     number were dropped before the call; records that are dropped while the stream is open, or before the oldest that is
@@ -151,6 +159,16 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_execution_pb2.GetExecutionResponse, _abc.Awaitable[_execution_pb2.GetExecutionResponse]]:
         """GetExecution returns one execution, also for a while after it ended; EXECUTION_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def ListExecutions(
+        self,
+        request: _execution_pb2.ListExecutionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.ListExecutionsResponse, _abc.Awaitable[_execution_pb2.ListExecutionsResponse]]:
+        """ListExecutions returns the executions of a sandbox by id, those that have ended a while ago among them, a page at a
+        time; SANDBOX_NOT_FOUND, PAGE_SIZE_INVALID, PAGE_TOKEN_INVALID.
+        """
 
     @_abc_1.abstractmethod
     def WatchOutput(
