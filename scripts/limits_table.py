@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead_limits.table import ROWS, Name
+from fairlead_limits.table import ROWS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "limits.md"
 START, END = "<!-- limits: generated -->", "<!-- end of limits -->"
@@ -14,8 +14,7 @@ def table() -> str:
     """Return the table."""
     lines = ["", "| field | what | limit | reason |", "|---|---|---|---|"]
     for row in ROWS:
-        rule = f"{row.rule}: `{row.pattern}`" if isinstance(row, Name) else row.rule
-        cells = (f"`{row.field}`", row.what.rstrip(","), rule, f"`{row.reason}`")
+        cells = (f"`{row.field}`", row.what.rstrip(","), row.rule, f"`{row.reason}`")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join([*lines, ""])
 
