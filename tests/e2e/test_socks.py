@@ -151,7 +151,7 @@ def test_a_proxy_leads_into_the_sandbox_and_where_the_operator_allows(
         assert _curl(proxy, f"http://127.0.0.2:{pages[0]}/") == (0, CONTENT)
         assert _code(proxy, "127.0.0.3", pages[1]) == 2
         listed = json.loads(stack.cli("forward", "--list", "-o", "json").stdout)["forwards"]
-        assert listed == [made]
+        assert [{name: each[name] for name in made} for each in listed] == [made]
         session = json.loads(
             stack.cli("session", "show", "-o", "json", str(made["session_id"])).stdout
         )
