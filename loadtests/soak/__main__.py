@@ -128,7 +128,10 @@ async def soak(*, seconds: float, seed: int, isolation: str, directory: Path) ->
     """Run in places below `directory`; raises Broken."""
     secret = secrets.token_hex(24)
     workspaces = make_workspaces(directory / "host")
-    async with opened_worker(directory, SETTINGS | {"SOAK_SECRET": secret}) as worker:
+    settings = SETTINGS | {"SOAK_SECRET": secret}
+    if isolation == "process":
+        settings |= {"FAIRLEAD_SANDBOX_EXPOSE_HOST_TO_ONE_TENANT": "1"}
+    async with opened_worker(directory, settings) as worker:
         stage = Stage(
             worker=worker,
             redis=_others(worker),

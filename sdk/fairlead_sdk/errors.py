@@ -179,6 +179,18 @@ class IsolationUnavailable(FailedPrecondition):
     """No host, or not the one that was asked for, has that isolation."""
 
 
+class IsolationTooWeak(PermissionDenied):
+    """A weaker isolation was asked for than the profile allows."""
+
+
+class HostReserved(PermissionDenied):
+    """Without walls a host runs the programs of one tenant only, and that is another one."""
+
+
+class NetworkExceeded(PermissionDenied):
+    """More of the network was asked for than the profile allows."""
+
+
 class NetworkUnavailable(FailedPrecondition):
     """A sandbox of that isolation cannot have that network there."""
 
@@ -276,14 +288,17 @@ _BY_REASON: dict[str, type[FairleadError]] = {
     "file_exists": FileThere,
     "file_not_found": FileMissing,
     "file_too_large": FileTooLarge,
+    "host_reserved": HostReserved,
     "idempotency_conflict": IdempotencyConflict,
     "is_a_directory": NoRegularFile,
+    "isolation_too_weak": IsolationTooWeak,
     "isolation_unavailable": IsolationUnavailable,
     "launch_not_found": LaunchNotFound,
     "launch_not_held": LaunchNotHeld,
     "limit_exceeded": LimitExceeded,
     "missing_objects": HostLacksObjects,
     "name_invalid": NameInvalid,
+    "network_exceeded": NetworkExceeded,
     "network_unavailable": NetworkUnavailable,
     "no_base": HostLacksObjects,
     "no_space": NoSpace,

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chassis.mesh_ports import MeshPort
 from devstack import health
@@ -37,7 +38,8 @@ class Room:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that is decided before the first room starts: addresses, shared environment and
-    the rooms.
+    the rooms. `sandboxes` tells how sandboxes are isolated once a host has registered, and nothing
+    before that.
     """
 
     http: str
@@ -45,7 +47,7 @@ class Plan:
     gateway: str
     environment: Mapping[str, str]
     rooms: tuple[Room, ...]
-    is_usable: Probe
+    sandboxes: Callable[[], Awaitable[str]]
 
     @property
     def url(self) -> str:
@@ -185,7 +187,7 @@ def _plan(
         gateway=gateway,
         environment=_shared_environment(places, redis_url, spans),
         rooms=rooms,
-        is_usable=_usable_probe(f"http://{dialled(http)}/v1/hosts", places.api_key),
+        sandboxes=_sandboxes_probe(f"http://{dialled(http)}/v1/hosts", places.api_key),
     )
 
 
@@ -236,19 +238,38 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _usable_probe(url: str, api_key: Path) -> Probe:
-    """Return a probe for signalling having seen a whole host, so that launches work."""
+def _sandboxes_probe(url: str, api_key: Path) -> Callable[[], Awaitable[str]]:
+    """Return a probe for signalling having seen a whole host, so that launches work: it tells how
+    sandboxes are isolated there.
+    """
 
-    async def probe() -> bool:
+    async def probe() -> str:
         key = _text(api_key)
         status, body = await health.http_answer(url, bearer=key)
         if status == 200:
-            listed = json.loads(body)
-            return bool(isinstance(listed, dict) and listed.get("hosts"))
+            hosts = json.loads(body)["hosts"]
+            return sandboxes_line(hosts[0]) if hosts else ""
         # With a key of the user's own there is nothing to ask with.
-        return status == 401 and not key
+        return "see `fairlead doctor`" if status == 401 and not key else ""
 
     return probe
+
+
+def sandboxes_line(host: Mapping[str, Any]) -> str:
+    """Say in one line how the sandboxes of a host are isolated, from its entry in /v1/hosts."""
+    offered, walls = host["isolation"], host["walls"]
+    if "walled" in offered:
+        both = "process" in offered
+        return "walled; without walls for one tenant who asks (process)" if both else "walled"
+    causes = [wall["reason"] for wall in walls.get("walled", []) if not wall["stands"]]
+    cause = f" ({causes[0]})" if causes else ""
+    if not offered:
+        return f"NO WALLS{cause}; they serve another tenant only"
+    who = "the stack's user"
+    for wall in walls.get("process", []):
+        if wall["name"] == "unprivileged" and not wall["stands"]:
+            who = "root"
+    return f"NO WALLS{cause}: programs run on this machine as {who}, for one tenant only"
 
 
 def _http_probe(bind: str, path: str) -> Probe:

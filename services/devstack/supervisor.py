@@ -121,8 +121,8 @@ class Supervisor:
                     waits.create_task(self._wait_ready(part, started))
         except BaseExceptionGroup as faults:
             raise _first(faults) from None
-        await self._wait_usable(plan)
-        self._describe(plan, redis_url, spans)
+        sandboxes = await self._wait_usable(plan)
+        self._describe(plan, redis_url, spans, sandboxes)
         self._keepers = asyncio.create_task(self._keep_all())
         return plan
 
@@ -257,9 +257,10 @@ class Supervisor:
                 remedies=(f"Its whole log is {child.log}.",),
             )
 
-    async def _wait_usable(self, plan: Plan) -> None:
+    async def _wait_usable(self, plan: Plan) -> str:
+        """Wait until a host has registered; tells how sandboxes are isolated there."""
         deadline = time.monotonic() + START_SECONDS / 2
-        while not await plan.is_usable():
+        while not (line := await plan.sandboxes()):
             for part in self._parts:
                 self._require_running(part)
             if time.monotonic() > deadline:
@@ -269,6 +270,7 @@ class Supervisor:
                     remedies=(f"The rooms' logs are in {self._state.logs}.",),
                 )
             await asyncio.sleep(_PROBE_PAUSE)
+        return line
 
     async def _keep_all(self) -> None:
         async with asyncio.TaskGroup() as keepers:
@@ -318,7 +320,9 @@ class Supervisor:
         self._span_server = SpanStoreServer(api=api)
         self._span_task = asyncio.create_task(self._span_server.serve(self._span_listener))
 
-    def _describe(self, plan: Plan, redis_url: str, spans: SpanDestination | None) -> None:
+    def _describe(
+        self, plan: Plan, redis_url: str, spans: SpanDestination | None, sandboxes: str
+    ) -> None:
         self._description = {
             "pid": os.getpid(),
             "started_at": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -332,6 +336,7 @@ class Supervisor:
             "redis_url": redis_url,
             "span_store": spans.url if spans else None,
             "collector": user_collector(os.environ),
+            "sandboxes": sandboxes,
         }
         self._publish()
 

@@ -149,6 +149,7 @@ def _summary(screen: Screen, state: StateDirectory) -> None:
     rows = {
         "gRPC": described.get("grpc"),
         "gateway": described.get("gateway"),
+        "sandboxes": described.get("sandboxes"),
         "API key": described.get("api_key_file"),
         "traces": described.get("collector") or f"{described.get('url')}/v1/launches/ID/trace",
         "logs": state.logs,

@@ -9,6 +9,7 @@ from chassis.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     Unavailable,
 )
@@ -143,6 +144,44 @@ class NetworkInvalid(InvalidArgument):
             reason="network_invalid",
             remedy="Leave the list out, or ask for `egress`.",
             fields={"field": "network.allow"},
+        )
+
+
+class IsolationTooWeak(PermissionDenied):
+    """A weaker isolation is asked for than the profile's."""
+
+    def __init__(self, isolation: str, profile: str, least: str) -> None:
+        super().__init__(
+            f"The profile {profile} allows no isolation weaker than {least}.",
+            reason="isolation_too_weak",
+            remedy=f"Ask for {least} or a stronger one, or for none to get the profile's.",
+            fields={"isolation": isolation, "profile": profile, "least": least},
+        )
+
+
+class NetworkExceeded(PermissionDenied):
+    """More of the network is asked for than the profile allows."""
+
+    def __init__(self, mode: str, profile: str, most: str) -> None:
+        super().__init__(
+            f"The profile {profile} allows the network {most} at most, not {mode}.",
+            reason="network_exceeded",
+            remedy=f"Ask for {most} or less; the operator may raise network_most of the profile.",
+            fields={"network": mode, "profile": profile, "most": most},
+        )
+
+
+class HostReserved(PermissionDenied):
+    """The host runs programs without walls, and does that for one tenant only: another one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Without walls this host runs the programs of one tenant only, and that is another"
+            " one.",
+            reason="host_reserved",
+            remedy="Ask for the isolation walled, or for another host; where this one cannot raise"
+            " walls, `fairlead doctor` says why.",
+            fields={"isolation": "process"},
         )
 
 

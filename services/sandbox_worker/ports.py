@@ -350,6 +350,14 @@ class SandboxRecord:
     fence: Fence = NO_FENCE
 
 
+class TenantClaim(Protocol):
+    """Who may run programs without walls on this host: one tenant."""
+
+    async def claim(self, tenant: str) -> None:
+        """Be that tenant; raises HostReserved for another one, and StorageUnavailable."""
+        ...
+
+
 class SandboxRecords(Protocol):
     """Where it is kept that a sandbox exists or was released."""
 

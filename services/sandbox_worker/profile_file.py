@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from sandbox_worker.profile import Profile
 from sandbox_worker.sandbox import (
     DEFAULT_LIMITS,
     DEFAULT_PROFILE,
+    NETWORKS,
     Limits,
     NetworkMode,
     NetworkPolicy,
@@ -30,14 +32,14 @@ class _Table(BaseModel):
 
 
 class _LimitsTable(_Table):
-    memory_bytes: int = 0
-    processes: int = DEFAULT_LIMITS.processes
-    open_files: int = DEFAULT_LIMITS.open_files
-    file_bytes: int = 0
-    cpu_milli: int = 0
-    disk_bytes: int = 0
-    wall_seconds: float = 0
-    output_bytes: int = 0
+    memory_bytes: int | None = None
+    processes: int | None = None
+    open_files: int | None = None
+    file_bytes: int | None = None
+    cpu_milli: int | None = None
+    disk_bytes: int | None = None
+    wall_seconds: float | None = None
+    output_bytes: int | None = None
 
 
 class _ProfileTable(_Table):
@@ -46,6 +48,7 @@ class _ProfileTable(_Table):
         default=DEFAULT_LEASE_SECONDS, ge=LEASE.least, le=LEASE.most, allow_inf_nan=False
     )
     network: Literal["none", "host", "egress"] | None = None
+    network_most: Literal["none", "host", "egress"] | None = None
     allow: tuple[str, ...] = Field(default=(), strict=False)
     limits: _LimitsTable = _LimitsTable()
 
@@ -53,18 +56,19 @@ class _ProfileTable(_Table):
 _FILE = TypeAdapter(dict[_Name, _ProfileTable])
 
 
-def read_profiles(path: Path | None) -> Mapping[str, Profile]:
+def read_profiles(path: Path | None, *, defaults: Limits = DEFAULT_LIMITS) -> Mapping[str, Profile]:
     """Return the profiles of a file by name, always with a `default`; only that without a file.
+    What limits they do not name are those of `defaults`.
 
     Raises ProfilesInvalid, which names the place in the file.
     """
-    found = {DEFAULT_PROFILE: Profile()}
+    found = {DEFAULT_PROFILE: Profile(limits=defaults)}
     if path is None:
         return found
     try:
         tables = _FILE.validate_python(tomllib.loads(path.read_text(encoding="utf-8")))
         for name, table in tables.items():
-            found[name] = _profile(name, table)
+            found[name] = _profile(name, table, defaults)
     except OSError as error:
         raise ProfilesInvalid(str(path), error.strerror or "it cannot be read") from None
     except ValidationError as error:
@@ -79,16 +83,20 @@ def read_profiles(path: Path | None) -> Mapping[str, Profile]:
     return found
 
 
-def _profile(name: str, table: _ProfileTable) -> Profile:
-    limits = Limits(**table.limits.model_dump())
+def _profile(name: str, table: _ProfileTable, defaults: Limits) -> Profile:
+    limits = replace(defaults, **table.limits.model_dump(exclude_none=True))
     check_limits(limits)
     if table.allow and table.network != "egress":
         raise ValueError(f'{name}: `allow` goes with network = "egress" only')
     network = table.network and NetworkPolicy(NetworkMode(table.network), table.allow)
+    most = NetworkMode(table.network_most) if table.network_most else None
+    if network and most and NETWORKS.index(network.mode) > NETWORKS.index(most):
+        raise ValueError(f"{name}: `network` is more than `network_most`")
     return Profile(
         name=name,
         isolation=table.isolation,
         limits=limits,
         network=network or None,
+        network_most=most,
         lease_seconds=table.lease_seconds,
     )

@@ -1,4 +1,6 @@
-"""One small file per sandbox: a key that was released, or whose worker died, stays used."""
+"""What the worker keeps on disk about its host: one small file per sandbox (a key that was
+released, or whose worker died, stays used), and whose programs run without walls.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pathlib import Path
 
 from chassis.ids import is_id
 from sandbox_worker.brief_work import BriefWork
-from sandbox_worker.errors import HostBusy, StorageUnavailable
+from sandbox_worker.errors import HostBusy, HostReserved, StorageUnavailable
 from sandbox_worker.ports import SandboxRecord
 from sandbox_worker.sandbox import Fence
 
@@ -125,15 +127,82 @@ class HostState:
             self._replace(path, secrets.token_bytes(32))
         return path.read_bytes()
 
+    def process_tenant(self) -> str | None:
+        """Return whose programs run without walls here; None while nobody's do, and an empty name,
+        which no tenant has, for what cannot be read.
+        """
+        try:
+            return (self._root / "process_tenant").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError):
+            return ""
+
+    def keep_process_tenant(self, tenant: str) -> str:
+        """Record a tenant for good unless there is one, and return who is recorded: two that come
+        at once get the same answer. Raises OSError. Blocking.
+        """
+        path = self._root / "process_tenant"
+        draft = self._root / f"process_tenant.{secrets.token_hex(8)}.draft"
+        try:
+            self._write(draft, tenant.encode())
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        directory = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        return path.read_text(encoding="utf-8")
+
     def close(self) -> None:
         """Let another worker have the host."""
         os.close(self._lock)
 
     def _replace(self, path: Path, content: bytes) -> None:
         draft = path.with_suffix(".draft")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._write(draft, content)
+        draft.rename(path)
+
+    @staticmethod
+    def _write(path: Path, content: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        draft.rename(path)
+
+
+class SoleTenant:
+    """The one tenant whose programs run without walls on this host: the first one served.
+
+    It is on disk before anything runs, so that it is the same one after every restart.
+    """
+
+    def __init__(self, *, state: HostState, work: BriefWork) -> None:
+        self._state = state
+        self._work = work
+        self._name = state.process_tenant()
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """Who it is; empty while nobody is."""
+        return self._name or ""
+
+    async def claim(self, tenant: str) -> None:
+        """Be that tenant, or have been; raises HostReserved and StorageUnavailable."""
+        async with self._turn:
+            if self._name is None:
+                try:
+                    self._name = await self._work.run_apart(
+                        lambda: self._state.keep_process_tenant(tenant)
+                    )
+                except OSError as error:
+                    log.error("the tenant of processes cannot be recorded")
+                    raise StorageUnavailable from error
+                log.warning("sandboxes without walls are one tenant's", extra={"tenant": self.name})
+        if self._name != tenant:
+            raise HostReserved

@@ -66,6 +66,10 @@ class NetworkMode(StrEnum):
     EGRESS = "egress"
 
 
+NETWORKS = (NetworkMode.NONE, NetworkMode.EGRESS, NetworkMode.HOST)
+"""All networks, from what reaches least to what reaches most."""
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
     """What of the network a sandbox reaches; `allow` is what EGRESS lets through its proxy."""

@@ -70,8 +70,9 @@ class SandboxPlans:
     def plan(self, order: SandboxOrder) -> SandboxPlan:
         """Return what a sandbox will have.
 
-        Raises LimitBroken, ProfileUnknown, LimitExceeded, IsolationUnknown,
-        IsolationUnavailable, NetworkInvalid, NetworkUnavailable and AllowEntryInvalid.
+        Raises LimitBroken, ProfileUnknown, LimitExceeded, IsolationUnknown, IsolationTooWeak,
+        IsolationUnavailable, NetworkExceeded, NetworkInvalid, NetworkUnavailable and
+        AllowEntryInvalid.
         """
         check_limits(order.limits)
         if order.profile:
@@ -79,12 +80,12 @@ class SandboxPlans:
         if order.isolation:
             check_name(ISOLATION, order.isolation)
         profile = named(self._profiles, order.profile)
-        isolation = self._chosen(order.isolation or profile.isolation)
+        isolation = self._chosen(order.isolation, profile)
         return SandboxPlan(
             isolation=isolation,
             profile=profile.name,
             limits=profile.tightened(order.limits),
-            network=_network(order.network or profile.network, isolation),
+            network=_network(order.network or profile.network, isolation, profile),
             lease=lease_seconds(order.lease, profile.lease_seconds),
         )
 
@@ -94,25 +95,28 @@ class SandboxPlans:
         Its first process is on the host's network or on its own, for as long as it lives.
         """
         host = NetworkMode.HOST
+        isolation = self._isolations[sandbox.isolation]
+        named(self._profiles, sandbox.profile).check_network(asked.mode, isolation.networks[0])
         available = [
-            mode
-            for mode in self._isolations[sandbox.isolation].networks
-            if (mode is host) is (sandbox.network.mode is host)
+            mode for mode in isolation.networks if (mode is host) is (sandbox.network.mode is host)
         ]
         _check(asked, sandbox.isolation, available)
 
-    def _chosen(self, name: str) -> Isolation:
+    def _chosen(self, asked: str, profile: Profile) -> Isolation:
+        name = asked or profile.isolation
         if not name:
             return self.isolations[-1]
         if name not in ISOLATIONS:
             raise IsolationUnknown(name, ISOLATIONS)
+        profile.check_isolation(name)
         if name not in self._isolations:
             raise IsolationUnavailable(name, self.names)
         return self._isolations[name]
 
 
-def _network(asked: NetworkPolicy | None, isolation: Isolation) -> NetworkPolicy:
+def _network(asked: NetworkPolicy | None, isolation: Isolation, profile: Profile) -> NetworkPolicy:
     network = asked or NetworkPolicy(isolation.networks[0])
+    profile.check_network(network.mode, isolation.networks[0])
     _check(network, isolation.name, isolation.networks)
     return network
 

@@ -82,7 +82,11 @@ class Settings(RoomSettings):
         " nobody's.",
     )
     uid_count: int = Field(
-        default=65_536, ge=1, le=2**30, description="How many uids there are from the first on."
+        default=65_536,
+        ge=2,
+        le=2**30,
+        description="How many uids there are from the first on; the last one is that of sandboxes"
+        " of isolation `process`.",
     )
     most_executions: int = Field(
         default=256, ge=1, le=100_000, description="Most executions that run in one sandbox."
@@ -100,6 +104,12 @@ class Settings(RoomSettings):
     )
     retention_seconds: float = Field(
         default=3600, ge=0, description="How long an execution is kept after its end."
+    )
+    expose_host_to_one_tenant: bool = Field(
+        default=False,
+        description="Whether sandboxes of isolation `process` are offered beside walled ones: what"
+        " runs there sees this host's files, processes and network. One tenant gets them, the first"
+        " who asks.",
     )
     walled_host_network: bool = Field(
         default=False,
@@ -128,6 +138,16 @@ class Settings(RoomSettings):
         ge=60,
         description="How long it is remembered that a sandbox was released.",
     )
+
+    @property
+    def walled_uids(self) -> int:
+        """How many of the uids are walled sandboxes'."""
+        return self.uid_count - 1
+
+    @property
+    def process_uid(self) -> int:
+        """The last one, as which a worker that is root runs sandboxes without walls."""
+        return self.uid_first + self.uid_count - 1
 
     @field_validator("egress_allow", mode="before")
     @classmethod

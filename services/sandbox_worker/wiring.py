@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import resource
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from sandbox_worker.executions import Executions
 from sandbox_worker.files import Files
 from sandbox_worker.grpc_api import SandboxServicer
 from sandbox_worker.isolation.cgroups import Cgroups
-from sandbox_worker.isolation.overlay_trial import can_mount_overlay
+from sandbox_worker.isolation.overlay_trial import can_mount_overlay, why_root_stays
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.isolation.wall_survey import survey_walls, walls_of
 from sandbox_worker.isolation.walled import WalledIsolation
@@ -39,8 +40,9 @@ from sandbox_worker.object_host import MembraneHost
 from sandbox_worker.objects import Objects
 from sandbox_worker.port_carrier import PortCarrier
 from sandbox_worker.ports import Isolation
+from sandbox_worker.profile import default_limits
 from sandbox_worker.profile_file import read_profiles
-from sandbox_worker.record_store import HostState, RecordStore
+from sandbox_worker.record_store import HostState, RecordStore, SoleTenant
 from sandbox_worker.sandbox_plans import SandboxPlans
 from sandbox_worker.sandboxes import Sandboxes
 from sandbox_worker.settings import Settings
@@ -103,7 +105,6 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         stack.callback(stop_telemetry, provider)
         meters = start_metrics("sandbox-worker")
         stack.callback(stop_metrics, meters)
-        profiles = read_profiles(settings.profiles)
         root = settings.host_root / "sandboxes"
         state = HostState(root=root)
         stack.callback(state.close)
@@ -121,14 +122,10 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         )
         mounts_overlays = await can_mount_overlay(root)
         brief = BriefWork(executor=files, clock=clock)
-        process = ProcessIsolation(
-            private_root=root / "private", path=settings.path, cgroups=cgroups, executor=files
-        )
-        await stack.enter_async_context(process)
-        isolations: dict[str, Isolation] = {process.name: process}
         survey = await survey_walls(
-            root, path=settings.path, first_uid=settings.uid_first, uids=settings.uid_count
+            root, path=settings.path, first_uid=settings.uid_first, uids=settings.walled_uids
         )
+        isolations: dict[str, Isolation] = {}
         if survey.stands:
             walled = WalledIsolation(
                 survey=survey,
@@ -142,6 +139,35 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
             isolations[walled.name] = await stack.enter_async_context(walled)
         else:
             log.warning("sandboxes cannot be walled here", extra={"cause": survey.reason})
+        sole_tenant = SoleTenant(state=state, work=brief)
+        is_root = os.geteuid() == 0
+        why_root = ""
+        if is_root:
+            why_root = await why_root_stays(
+                root, user=settings.process_uid, with_layers=mounts_overlays
+            )
+        process = ProcessIsolation(
+            private_root=root / "private",
+            path=settings.path,
+            cgroups=cgroups,
+            executor=files,
+            sole_tenant=sole_tenant,
+            user=settings.process_uid if is_root and not why_root else None,
+            why_root=why_root,
+        )
+        await process.clean()  # Also of a life that offered it, where this one does not.
+        if survey.stands and settings.expose_host_to_one_tenant and why_root:
+            log.error("processes are not offered: they would be root", extra={"cause": why_root})
+        elif not survey.stands or settings.expose_host_to_one_tenant:
+            isolations[process.name] = await stack.enter_async_context(process)
+        profiles = read_profiles(
+            settings.profiles,
+            defaults=default_limits(
+                memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+                processors=len(os.sched_getaffinity(0)),
+                held=cgroups.controllers,
+            ),
+        )
         plans = SandboxPlans(isolations=isolations, profiles=profiles)
         networks = stack.enter_context(
             opened_networks(
@@ -228,6 +254,7 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         walls = json.dumps(
             {name: [asdict(wall) for wall in walls] for name, walls in known_walls.items()}
         )
+        limits = json.dumps({name: asdict(each.limits) for name, each in profiles.items()})
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         await stack.enter_async_context(
             Announcer(
@@ -238,8 +265,10 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
                     "address": address,
                     "epoch": str(epoch),
                     "isolation": ",".join(reversed(plans.names)),
+                    "process_tenant": sole_tenant.name,
                     "walls": walls,
                     "profiles": ",".join(plans.profiles),
+                    "limits": limits,
                     "overlay": "1" if mounts_overlays else "0",
                     "sandboxes": str(sandboxes.count),
                     "capacity": str(settings.most_sandboxes),

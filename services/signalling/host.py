@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from signalling.sandbox import Wall
+from signalling.sandbox import Limits, Wall
+
+_PROCESS = "process"
+"""The isolation without walls, which a host gives to one tenant only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     """One host; the addresses are gRPC targets (`unix:/path` or `host:port`), `isolation` is best
     first; `overlay` says whether its sandboxes can mount layered workspaces, `walls` what walls the
-    sandboxes of each isolation have.
+    sandboxes of each isolation have. `process_tenant` is the only one who gets the isolation
+    `process` there, empty while nobody has it. `limits` are those of each profile there.
     """
 
     host_id: str
@@ -25,6 +29,20 @@ class Host:
     overlay: bool = False
     profiles: tuple[str, ...] = ()
     walls: Mapping[str, tuple[Wall, ...]] = field(default_factory=dict)
+    process_tenant: str = ""
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+
+    def offered_to(self, tenant: str) -> tuple[str, ...]:
+        """Return the isolations that a tenant can have here, best first; the host has the last word
+        about it.
+        """
+        if self.process_tenant in ("", tenant):
+            return self.isolation
+        return tuple(name for name in self.isolation if name != _PROCESS)
+
+    def is_reserved_from(self, tenant: str) -> bool:
+        """Say whether all that it has is another tenant's: it cannot raise walls."""
+        return bool(self.isolation) and not self.offered_to(tenant)
 
     @property
     def load(self) -> float:

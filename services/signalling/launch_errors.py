@@ -9,6 +9,7 @@ from chassis.errors import (
     InvalidArgument,
     NotFound,
     OutOfRange,
+    PermissionDenied,
     Unavailable,
 )
 
@@ -97,6 +98,18 @@ class IsolationUnavailable(FailedPrecondition):
             + ", ".join(offered)
             + ".",
             fields={"isolation": isolation},
+        )
+
+
+class HostsReserved(PermissionDenied):
+    """No host can raise walls, and those without serve other tenants."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "No host can wall sandboxes, and without walls a host serves one tenant only: another"
+            " one.",
+            reason="host_reserved",
+            remedy="Let a host raise walls (`fairlead doctor` says what is missing), or add one.",
         )
 
 

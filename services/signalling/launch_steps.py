@@ -31,7 +31,7 @@ from signalling.launch_record import LaunchTimings
 from signalling.launch_request import LaunchRequest
 from signalling.live_launch import LiveLaunch
 from signalling.ports import NO_OUTPUT, Mesh
-from signalling.sandbox import SandboxOrder
+from signalling.sandbox import Sandbox, SandboxOrder
 from signalling.snapshot import Miss, Source
 from signalling.uploads import AwaitedUpload, Uploads
 from signalling.workspace import Workspace, WorkspaceOrder, WorkspaceState
@@ -225,7 +225,7 @@ class LaunchSteps:
                     ),
                 )
             launch = self._live.launch.sandbox_made(made.sandbox_id, made.isolation)
-            done = replace(self._done(Step.SANDBOX, detail=made.isolation), sandbox=made)
+            done = replace(self._done(Step.SANDBOX, detail=_described(made)), sandbox=made)
             self._live.update(launch, done)
             return made.sandbox_id
 
@@ -297,6 +297,12 @@ class LaunchSteps:
     def _done(self, step: Step, *, detail: str = "") -> StepChanged:
         elapsed = self._clock.monotonic() - self.begun[step]
         return StepChanged(step, StepState.DONE, elapsed, detail=detail)
+
+
+def _described(sandbox: Sandbox) -> str:
+    """Name the isolation, and say where programs are root on the host."""
+    stays_root = any(wall.name == "unprivileged" and not wall.stands for wall in sandbox.walls)
+    return f"{sandbox.isolation}, as root" if stays_root else sandbox.isolation
 
 
 def first_of(raised: BaseException | None) -> BaseException | None:

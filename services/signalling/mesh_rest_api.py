@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -10,11 +11,12 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from chassis.errors import FairleadError, Unavailable
+from signalling.caller import current_tenant
 from signalling.gateway import Gateway
 from signalling.host import Host
 from signalling.problems import problem_documents
 from signalling.rest_types import Answer
-from signalling.sandbox_bodies import WallAnswer
+from signalling.sandbox_bodies import LimitsAnswer, WallAnswer
 
 Check = Callable[[], Awaitable[None]]
 """Raises FairleadError when what it checks is away."""
@@ -52,13 +54,20 @@ class HostAnswer(Answer):
     """A provisioner and a worker that share a file system."""
 
     host_id: str
-    isolation: list[str] = Field(description="Isolations that it has, best first.")
+    isolation: list[str] = Field(
+        description="Isolations that the caller can have there, best first."
+    )
     sandboxes: int
     capacity: int = Field(description="Most sandboxes; 0 when it names no bound.")
     draining: bool
     profiles: list[str] = Field(default=[], description="Profiles of sandboxes that it knows.")
     walls: dict[str, list[WallAnswer]] = Field(
         default={}, description="Per isolation, the walls that its sandboxes have there."
+    )
+    limits: dict[str, LimitsAnswer] = Field(
+        default={},
+        description="Per profile, the limits that its sandboxes have there, which are also the most"
+        " that may be asked for; 0 is none.",
     )
 
 
@@ -100,7 +109,13 @@ def mesh_router(hosts: Hosts, gateways: Gateways) -> APIRouter:
     @router.get("/hosts", response_model=HostList, responses=problem_documents())
     async def list_hosts() -> HostList:
         """List the hosts that are registered."""
-        return HostList(hosts=[HostAnswer.model_validate(host) for host in hosts.all()])
+        tenant = current_tenant()
+        return HostList(
+            hosts=[
+                HostAnswer.model_validate(replace(host, isolation=host.offered_to(tenant)))
+                for host in hosts.all()
+            ]
+        )
 
     @router.get("/gateways", response_model=GatewayList, responses=problem_documents())
     async def list_gateways() -> GatewayList:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from chassis.errors import FairleadError
 from signalling.host import Host
-from signalling.launch_errors import IsolationUnavailable, NoHost
+from signalling.launch_errors import HostsReserved, IsolationUnavailable, NoHost
 from signalling.ports import Hosts, SnapshotDirectory
 from signalling.sandbox_errors import ProfileUnknown
 from signalling.snapshot import Source
@@ -30,7 +30,9 @@ class Placement(Protocol):
         *,
         profile: str = "",
     ) -> Host:
-        """Return the host to launch on; raises NoHost, IsolationUnavailable, ProfileUnknown."""
+        """Return the host to launch on; raises NoHost, HostsReserved, IsolationUnavailable and
+        ProfileUnknown.
+        """
         ...
 
 
@@ -54,9 +56,12 @@ class Placer:
         registered = [host for host in self._hosts.all() if not host.draining]
         if not registered:
             raise NoHost(full=False)
-        able = [host for host in registered if not isolation or isolation in host.isolation]
+        open_to = [host for host in registered if not host.is_reserved_from(tenant)]
+        if not open_to:
+            raise HostsReserved
+        able = [host for host in open_to if not isolation or isolation in host.offered_to(tenant)]
         if not able:
-            offered = sorted({name for host in registered for name in host.isolation})
+            offered = sorted({name for host in open_to for name in host.offered_to(tenant)})
             raise IsolationUnavailable(isolation, tuple(offered))
         if profile:
             offered = sorted({name for host in able for name in host.profiles})

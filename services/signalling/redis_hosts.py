@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import fields
 from typing import cast
 
 from redis.asyncio import Redis
@@ -19,13 +20,14 @@ from chassis.clock import Clock
 from chassis.errors import FairleadError
 from chassis.redis_client import redis_errors
 from signalling.host import Host
-from signalling.sandbox import Wall
+from signalling.sandbox import Limits, Wall
 from signalling.snapshot import Source
 
 _log = logging.getLogger(__name__)
 _PATTERN = "fairlead:host:*"
 _HALVES = (":workspace", ":sandbox")
 _SCAN_COUNT = 5000
+_COUNTS = [each.name for each in fields(Limits) if each.name != "wall_time"]
 _TURNS_PER_SCAN = 5
 LEASE_SECONDS = 15.0
 """How long a registration holds; see chassis.announcement."""
@@ -126,10 +128,10 @@ class RedisSnapshotDirectory:
 def joined(registrations: Mapping[str, Mapping[str, str]]) -> dict[str, Host]:
     """Join the two halves of each host; a host with one half, or with a broken one, is left out."""
     halves: dict[str, dict[str, Mapping[str, str]]] = {}
-    for key, fields in registrations.items():
+    for key, said in registrations.items():
         _, _, host_id, half = (*key.split(":"), "", "", "")[:4]
-        if fields.get("address") and half in ("workspace", "sandbox"):
-            halves.setdefault(host_id, {})[half] = fields
+        if said.get("address") and half in ("workspace", "sandbox"):
+            halves.setdefault(host_id, {})[half] = said
     hosts = {}
     for host_id in sorted(halves):
         workspace, sandbox = halves[host_id].get("workspace"), halves[host_id].get("sandbox")
@@ -146,9 +148,11 @@ def _host(host_id: str, workspace: Mapping[str, str], sandbox: Mapping[str, str]
         isolation=_names(sandbox.get("isolation", "")),
         profiles=_names(sandbox.get("profiles", "")),
         walls=_walls(sandbox.get("walls", "")),
+        limits=_limits(sandbox.get("limits", "")),
         sandboxes=_count(sandbox.get("sandboxes", "")),
         capacity=_count(sandbox.get("capacity", "")),
         overlay=sandbox.get("overlay") == "1",
+        process_tenant=sandbox.get("process_tenant", ""),
         draining="1" in (workspace.get("draining"), sandbox.get("draining")),
     )
 
@@ -166,6 +170,20 @@ def _walls(text: str) -> Mapping[str, tuple[Wall, ...]]:
                 for wall in walls
             )
             for isolation, walls in json.loads(text).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _limits(text: str) -> Mapping[str, Limits]:
+    """Read the limits of a worker's profiles; nothing where that cannot be understood."""
+    try:
+        return {
+            str(profile): Limits(
+                wall_time=float(limits["wall_seconds"]),
+                **{name: int(limits[name]) for name in _COUNTS},
+            )
+            for profile, limits in json.loads(text).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}

@@ -26,7 +26,7 @@ from tests.e2e.bad_input_surfaces import Kind
 _PATH = f"/v1/sandboxes/{SANDBOX}"
 _WORKSPACE = "wsp_" + "a" * 26
 _HOST = "hst_" + "a" * 26
-_NONE = {"mode": "none"}
+_ALL = {"mode": "host"}
 
 
 def ordering(
@@ -40,7 +40,7 @@ def ordering(
 
     def request(scene: object) -> sandbox.CreateSandboxRequest:
         asked = (
-            {**body, "network": sandbox.NetworkPolicy(mode=sandbox.NETWORK_MODE_NONE)}
+            {**body, "network": sandbox.NetworkPolicy(mode=sandbox.NETWORK_MODE_HOST)}
             if "network" in body
             else body
         )
@@ -102,12 +102,24 @@ ORDERS = {
         grpc=Absent("gRPC: a mode is a number by its type."),
         cli=Usage(lambda scene: ["sandbox", "create", "--network=all"]),
     ),
-    "plain processes without the host's network": ordering(
-        "network_unavailable",
-        {"isolation": "process", "network": _NONE},
+    "a sandbox without walls": ordering(
+        "isolation_unavailable",
+        {"isolation": "process"},
         "--isolation=process",
-        "--network=none",
         kind=surface.PRECONDITION,
+    ),
+    "a launch without walls": launching(
+        LaunchRequest(command=TRUE.command, isolation="process"),
+        "isolation_unavailable",
+        "--isolation=process",
+        kind=surface.PRECONDITION,
+    ),
+    "more of the network than the profile allows": ordering(
+        "network_exceeded",
+        {"isolation": "walled", "network": _ALL},
+        "--isolation=walled",
+        "--network=host",
+        kind=surface.FORBIDDEN,
     ),
     "a sandbox that is held for years": Row(
         reason="lease_invalid",

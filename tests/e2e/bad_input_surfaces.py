@@ -99,6 +99,7 @@ NOT_FOUND = Kind(status=404, code=grpc.StatusCode.NOT_FOUND)
 CONFLICT = Kind(status=409, code=grpc.StatusCode.ALREADY_EXISTS)
 PRECONDITION = Kind(status=409, code=grpc.StatusCode.FAILED_PRECONDITION)
 TOO_LARGE = Kind(status=413, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+FORBIDDEN = Kind(status=403, code=grpc.StatusCode.PERMISSION_DENIED, exit=NOT_PERMITTED)
 UNKNOWN_CALLER = Kind(status=401, code=grpc.StatusCode.UNAUTHENTICATED, exit=NOT_PERMITTED)
 AWAY = Kind(status=503, code=grpc.StatusCode.UNAVAILABLE, exit=UNAVAILABLE)
 

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 
 from devstack import health
 from devstack.command_line import main
@@ -43,7 +44,7 @@ def stub_rooms(first_port: int) -> Planner:
                 )
                 for number, (kind, bind) in enumerate(zip(behaviours, binds, strict=True))
             ),
-            is_usable=_probe(binds[0]),
+            sandboxes=_usable(binds[0]),
         )
 
     return plan
@@ -53,6 +54,13 @@ def _probe(bind: str) -> Probe:
     async def probe() -> bool:
         status, _ = await health.http_answer(f"http://{bind}/readyz")
         return status == 200
+
+    return probe
+
+
+def _usable(bind: str) -> Callable[[], Awaitable[str]]:
+    async def probe() -> str:
+        return "walled" if await _probe(bind)() else ""
 
     return probe
 

@@ -70,6 +70,7 @@ def canary() -> str:
 async def worker(canary: str, spans: SpanStore) -> AsyncIterator[Worker]:
     settings = {
         "WORKER_PASSWORD": canary,
+        "FAIRLEAD_SANDBOX_EXPOSE_HOST_TO_ONE_TENANT": "1",
         "FAIRLEAD_LOG_LEVEL": "debug",
         "OTEL_EXPORTER_OTLP_ENDPOINT": spans.endpoint,
         "OTEL_BSP_SCHEDULE_DELAY": "50",

@@ -10,7 +10,7 @@ import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -160,12 +160,6 @@ CASES = {
     ),
     "workspace: stores is a file": Case(
         fault=directory("workspaces/default"), step="workspace", reason="storage_unavailable"
-    ),
-    "sandbox: private is a file": Case(
-        request=replace(command("true"), isolation="process"),
-        fault=directory("sandboxes/private"),
-        step="sandbox",
-        reason="isolation_failed",
     ),
     "sandbox: records is a file": Case(
         fault=directory("sandboxes/records"), step="sandbox", reason="storage_unavailable"

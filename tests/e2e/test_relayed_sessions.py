@@ -49,7 +49,7 @@ def test_bytes_go_through_the_relay_unharmed_where_there_is_no_other_path(
 ) -> None:
     stack = relayed.stack
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         with (
             fairlead.sessions.open(sandbox.sandbox_id, mode=mode, ice_policy="relay") as session,
             session.forward(remote_port=started(sandbox)) as local,
@@ -71,7 +71,7 @@ def test_bytes_go_through_the_relay_unharmed_where_there_is_no_other_path(
 def test_a_sealed_forward_goes_on_in_the_background(relayed: Relayed) -> None:
     stack = relayed.stack
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         sealed = ("--seal-secret-file", str(relayed.seal_secret_file))
         where = (sandbox.sandbox_id, f"0:{started(sandbox)}")
         begun = stack.cli("forward", "--detach", "-o", "json", *sealed, *where)

@@ -120,7 +120,7 @@ def echoed(port: int) -> bytes:
 def loaded(stack: RunningStack, *, clients: int) -> Iterator[list[Load]]:
     """Have some forwards into a sandbox, with two connections at a time through each."""
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead, ExitStack() as held:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         held.callback(sandbox.release)
         port = serving(sandbox)
         loads = []
@@ -223,7 +223,7 @@ def test_who_can_reach_another_gateway_goes_on_there_when_its_own_is_killed(
         ExitStack() as held,
     ):
         assert registered(stack, 2)
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         held.callback(sandbox.release)
         port = serving(sandbox)
         gateway = first

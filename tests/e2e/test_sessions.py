@@ -48,7 +48,7 @@ def test_a_session_carries_bytes_unharmed_and_restarts_where_it_can(
     stack: RunningStack, mode: str
 ) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id, mode=mode) as session,
@@ -76,7 +76,7 @@ def test_a_session_carries_bytes_unharmed_and_restarts_where_it_can(
 
 def test_a_session_that_somebody_closes_ends_here_with_its_reason(stack: RunningStack) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id) as session,
@@ -94,7 +94,7 @@ def test_a_session_that_somebody_closes_ends_here_with_its_reason(stack: Running
 
 def test_a_session_ends_when_the_lease_of_its_sandbox_does(stack: RunningStack) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process", lease=60)
+        sandbox = fairlead.sandboxes.create(lease=60)
         with fairlead.sessions.open(sandbox.sandbox_id) as session:
             sandbox.renew(lease=1)
             session.wait_lost()
@@ -104,7 +104,7 @@ def test_a_session_ends_when_the_lease_of_its_sandbox_does(stack: RunningStack) 
 
 def test_a_signalling_that_is_killed_ends_no_session(fresh_stack: RunningStack) -> None:
     with Fairlead(url=fresh_stack.url, api_key=fresh_stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         port = serving(sandbox)
         with (
             fairlead.sessions.open(sandbox.sandbox_id) as session,

@@ -127,7 +127,7 @@ def stack(pages: tuple[int, int]) -> Iterator[RunningStack]:
 def sandbox(stack: RunningStack) -> Iterator[tuple[str, int]]:
     """A sandbox and the port of a web server in it."""
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        made = fairlead.sandboxes.create(isolation="process")
+        made = fairlead.sandboxes.create()
         yield made.sandbox_id, int(made.commands.run(["sh", "-c", _SERVE]).stdout)
         made.release()
 
@@ -207,7 +207,7 @@ def test_where_no_url_of_a_gateway_can_be_reached_tunnels_go_over_a_data_channel
         running_stack(replace(where, extra=nowhere)) as stack,
         Fairlead(url=stack.url, api_key=stack.api_key) as fairlead,
     ):
-        made = fairlead.sandboxes.create(isolation="process")
+        made = fairlead.sandboxes.create()
         port = int(made.commands.run(["sh", "-c", _SERVE]).stdout)
         path = where.root / "web.sock"
         with running(stack, "forward", made.sandbox_id, f"0:{port}", f"{path}:{port}") as process:

@@ -100,7 +100,7 @@ def test_a_room_that_is_killed_never_looks_like_the_end_of_a_connection(
     fresh_stack: RunningStack, room: str
 ) -> None:
     with Fairlead(url=fresh_stack.url, api_key=fresh_stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         port = int(sandbox.commands.run(["sh", "-c", _SERVE, "sh", _ECHO]).stdout)
         with (
             sandbox.forward(remote_port=port) as local,

@@ -67,7 +67,7 @@ def test_a_host_that_is_allowed_is_reached_and_another_is_not() -> None:
             running_stack(allowed) as stack,
             Fairlead(url=stack.url, api_key=stack.api_key) as fairlead,
         ):
-            sandbox_id = fairlead.sandboxes.create(isolation="process").sandbox_id
+            sandbox_id = fairlead.sandboxes.create().sandbox_id
             with _forwarding(stack, sandbox_id, f"0:127.0.0.1:{port}") as (process, local):
                 assert _received(local) == b"hello"
                 process.send_signal(signal.SIGINT)

@@ -3,35 +3,59 @@
 from __future__ import annotations
 
 import re
+import secrets
 import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as TracedSpan
 
 from tests.e2e.endings import make_offer
 from tests.e2e.mesh_client import MeshClient, command, reading, with_offer
-from tests.e2e.running_stack import ROOT, RunningStack, eventually
+from tests.e2e.running_stack import ROOT, RunningStack, eventually, places, running_stack
 
 ROOMS = {"signalling", "workspace-provisioner", "sandbox-worker", "relay-gateway", "program"}
 TELEMETRY = ROOT / "docs" / "telemetry.md"
 
-# What somebody's program does: continue the trace that it finds, with OpenTelemetry as it comes.
+# What an instrumented program does: continue the trace that it finds, and export its span. The
+# user of the sandbox may not be able to read a library of ours: the message comes ready.
 PROGRAM = """
-import os
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
-parent = TraceContextTextMapPropagator().extract({"traceparent": os.environ["TRACEPARENT"]})
-with provider.get_tracer("program").start_as_current_span("program.work", context=parent):
-    print("worked")
+import os, sys, urllib.parse, urllib.request
+_, trace, parent, _ = os.environ["TRACEPARENT"].split("-")
+body = bytes.fromhex(sys.argv[1]).replace(b"T" * 16, bytes.fromhex(trace))
+body = body.replace(b"P" * 8, bytes.fromhex(parent))
+name, _, value = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
+headers = {name: urllib.parse.unquote(value), "content-type": "application/x-protobuf"}
+url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+urllib.request.urlopen(urllib.request.Request(url, body, headers)).close()
+print("worked")
 """
+
+
+def exported() -> str:
+    """Return the program's message, with room for the ids of its trace and of its parent."""
+    now = time.time_ns()
+    work = TracedSpan(
+        trace_id=b"T" * 16,
+        span_id=secrets.token_bytes(8),
+        parent_span_id=b"P" * 8,
+        name="program.work",
+        start_time_unix_nano=now,
+        end_time_unix_nano=now,
+    )
+    service = KeyValue(key="service.name", value=AnyValue(string_value="program"))
+    spans = ResourceSpans(
+        resource=Resource(attributes=[service]), scope_spans=[ScopeSpans(spans=[work])]
+    )
+    return ExportTraceServiceRequest(resource_spans=[spans]).SerializeToString().hex()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +65,15 @@ class Span:
     name: str
     service: str
     attributes: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[RunningStack]:
+    """A stack whose sandboxes may have the network of this machine: the program exports to it."""
+    with places() as where:
+        offering = replace(where, extra={"FAIRLEAD_SANDBOX_EXPOSE_HOST_TO_ONE_TENANT": "1"})
+        with running_stack(offering) as running:
+            yield running
 
 
 @pytest.fixture(scope="module")
@@ -105,13 +138,13 @@ def spans(stack: RunningStack, repository: Path) -> list[Span]:
     """The trace of a cold launch with changes, an offer and a program that adds a span."""
     header = psutil.Process(stack.pids["sandbox-worker"]).environ()["OTEL_EXPORTER_OTLP_HEADERS"]
     request = command(
-        sys.executable,
+        "python3",
         "program.py",
-        OTEL_SERVICE_NAME="program",
+        exported(),
         OTEL_EXPORTER_OTLP_ENDPOINT=str(stack.described()["span_store"]),
         OTEL_EXPORTER_OTLP_HEADERS=header,
     )
-    # Its program uses a library of this machine, and reaches the span store over the network.
+    # Its program reaches the span store over the network.
     request = replace(request, isolation="process")
     with MeshClient(stack=stack) as mesh, reading(repository) as read:
         launch_id = mesh.launch(read, with_offer(request, make_offer()), project=f"{time.time()}")

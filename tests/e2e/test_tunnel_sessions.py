@@ -34,7 +34,7 @@ def stack(request: pytest.FixtureRequest) -> Iterator[RunningStack]:
 def serving(stack: RunningStack) -> Iterator[tuple[str, int]]:
     """A sandbox and the port of an echo in it."""
     with Fairlead(url=stack.url, api_key=stack.api_key) as fairlead:
-        sandbox = fairlead.sandboxes.create(isolation="process")
+        sandbox = fairlead.sandboxes.create()
         try:
             yield sandbox.sandbox_id, started(sandbox)
         finally:

@@ -80,7 +80,7 @@ def test_ways_to_a_terminal_share_its_owner(
         Fairlead(url=stack.url, api_key=stack.api_key) as near,
         Fairlead(url=environment["FAIRLEAD_URL"], api_key=stack.api_key) as far,
     ):
-        sandbox = near.sandboxes.create(isolation="process")
+        sandbox = near.sandboxes.create()
         with sandbox.pty.create(["sh", "-c", "stty -echo; echo ready; cat"]) as terminal:
             over_session = far.sandboxes.get(sandbox.sandbox_id)
             with pytest.raises(TerminalOwned):
@@ -100,7 +100,7 @@ def test_ways_to_a_terminal_share_its_owner(
 
 def test_ports_are_forwarded(stack: RunningStack, environment: dict[str, str]) -> None:
     with Fairlead(url=stack.url, api_key=stack.api_key) as near:
-        sandbox = near.sandboxes.create(isolation="process")
+        sandbox = near.sandboxes.create()
         port = serving(sandbox)
         with Fairlead(url=environment["FAIRLEAD_URL"], api_key=stack.api_key) as far:
             mode = "trickle" if any(core.can_trickle for core in cores()) else "complete"

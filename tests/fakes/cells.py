@@ -19,7 +19,7 @@ from sandbox_worker.execution import Stream
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder
 from sandbox_worker.sandbox import Limits, NetworkMode, NetworkPolicy
-from tests.fakes.isolation import no_cgroups
+from tests.fakes.isolation import EveryTenant, no_cgroups
 from tests.fakes.walled import PATH, open_walled
 
 OWN_PLACES = ("/dev/shm", "/home/sandbox", "/tmp", "/workspace")  # noqa: S108 - the sandbox's own
@@ -133,6 +133,7 @@ async def process_cells(root: Path) -> AsyncIterator[Cells]:
             path=PATH,
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as isolation:
             yield Cells(isolation, NetworkMode.HOST)
 

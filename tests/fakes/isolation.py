@@ -46,6 +46,13 @@ from tests.fakes.file_agents import LooseAgents
 WALLS = (Wall("script", stands=True), Wall("stone", stands=False, reason="it is a fake"))
 
 
+class EveryTenant:
+    """Lets every tenant run programs without walls, as no real host does."""
+
+    async def claim(self, tenant: str) -> None:
+        pass
+
+
 class ScriptedProgram:
     """A program that is a few lines of this process."""
 

@@ -40,6 +40,7 @@ GRACE_SECONDS = 2.0
 _LACKING = frozenset({"isolation_unavailable", "network_unavailable", "submodule_unavailable"})
 # Words of the command line.
 _UNREADABLE = frozenset({"port_invalid", "target_invalid", "via_invalid", "pump_unknown"})
+_FORBIDDEN = frozenset({"host_reserved", "isolation_too_weak", "network_exceeded"})
 _MESH_REASONS = frozenset({"no_host", "host_lost", "host_away", "launch_lost", "base_locked"})
 
 
@@ -48,6 +49,8 @@ def exit_status_of(error: FairleadError) -> int:
     match error:
         case LaunchFailed(reason="internal"):
             return OUR_FAULT
+        case LaunchFailed(reason=reason) if reason in _FORBIDDEN:
+            return NOT_PERMITTED
         case LaunchFailed(reason=reason) if reason in _MESH_REASONS:
             return MESH_UNAVAILABLE
         case LaunchFailed(reason=reason) if reason.endswith("_unavailable"):

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlead_sdk import json_form as form
@@ -23,6 +23,13 @@ from fairlead_sdk.git import run_git
 from fairlead_sdk.json_form import JsonObject
 
 _OLDEST_GIT = (2, 31)
+_LIMITS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("memory_bytes", "GiB of memory", lambda value: f"{value / 1024**3:.1f}"),
+    ("cpu_milli", "processors", lambda value: f"{value / 1000:g}"),
+    ("processes", "processes", str),
+    ("open_files", "open files", str),
+    ("disk_bytes", "GiB of disk", lambda value: f"{value / 1024**3:.1f}"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,7 @@ async def _mesh() -> AsyncIterator[Finding]:
             yield Finding(check, 0, "accepted" if check == "key" else "yes")
         for host in form.children(answer, "hosts"):
             yield _walls(host)
+            yield _limits(host)
 
 
 def _walls(host: JsonObject) -> Finding:
@@ -168,7 +176,35 @@ def _walls(host: JsonObject) -> Finding:
         named = "; ".join(f"{form.text(w, 'name')} ({form.text(w, 'reason')})" for w in missing)
         text = isolation if isolation in offered else f"no {isolation}"
         described.append(f"{text}, missing: {named}" if missing else text)
-    return Finding("walls", 0, f"{form.text(host, 'host_id')}: {' / '.join(described)}")
+    found = f"{form.text(host, 'host_id')}: {' / '.join(described)}"
+    if not offered:
+        return Finding("walls", 0, f"{found}; without walls it serves another tenant only")
+    if offered[0] != "process":
+        return Finding("walls", 0, found)
+    who = "an ordinary user"
+    for wall in form.children(walls, "process"):
+        if form.text(wall, "name") == "unprivileged" and not form.flag(wall, "stands"):
+            who = "root"
+    return Finding(
+        "walls",
+        0,
+        f"{found}; programs run on the host as {who} and see its files, processes and network,"
+        " for one tenant",
+        "Let the worker make user namespaces (see SECURITY.md).",
+    )
+
+
+def _limits(host: JsonObject) -> Finding:
+    """Say what the sandboxes of each profile have there, and may ask for at most."""
+    described = []
+    for profile, limits in sorted((form.child(host, "limits") or {}).items()):
+        held = [
+            f"{shown(value)} {name}"
+            for field, name, shown in _LIMITS
+            if isinstance(limits, dict) and (value := form.number(limits, field))
+        ]
+        described.append(f"{profile}: {', '.join(held) or 'none'}")
+    return Finding("limits", 0, f"{form.text(host, 'host_id')}: {'; '.join(described)}")
 
 
 def _webrtc() -> Finding:

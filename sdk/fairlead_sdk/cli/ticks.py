@@ -82,6 +82,8 @@ class Ticks:
                 if change.freshness is not None:
                     self.fresh(change.freshness, left_changes=left_changes)
                 self.pointers(change.lfs_pointers)
+                if change.step == "sandbox":
+                    self._walls(change.detail)
             case "failed":
                 self._under_way.pop(change.step, None)
                 self._line("✗", "31", change)
@@ -131,6 +133,15 @@ class Ticks:
         else:
             mark = {"✓": "done", "✗": "failed", "↶": "undone"}[mark]
         self._terminal.line(f"  {mark} {change.step:<9} {took}{detail}")
+
+    def _walls(self, isolation: str) -> None:
+        """Warn of a sandbox that has none."""
+        if isolation.startswith("process"):
+            who = "as root" if isolation.endswith("as root") else "as an ordinary user"
+            self._terminal.warn(
+                f"no walls: the program runs on the host {who}, and sees its files, processes and"
+                " network; `fairlead doctor` says why."
+            )
 
     def pointers(self, count: int) -> None:
         """Warn of files whose content does not travel."""

@@ -124,6 +124,11 @@ class Cgroups:
         """Whether memory, pids and cpu are limited per sandbox, and why not."""
         return self._survey.walls
 
+    @property
+    def controllers(self) -> frozenset[str]:
+        """Which of memory, pids and cpu are limited per sandbox."""
+        return self._survey.tree.controllers if self._survey.tree is not None else frozenset()
+
     async def __aenter__(self) -> Self:
         self._survey = await self._work.run_apart(lambda: survey(name=self._tree_name))
         for wall in self._survey.walls:

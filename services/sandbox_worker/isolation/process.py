@@ -2,7 +2,8 @@
 directories.
 
 It is no boundary against hostile code: programs run as the worker's user, and see its files and its
-network.
+network. A worker that is root runs them as another user where the kernel can map that one's files
+(`unprivileged`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from chassis.packets import number
 from sandbox_worker.errors import IsolationFailed
 from sandbox_worker.isolation.cgroups import Cgroup, Cgroups
 from sandbox_worker.isolation.held_limits import hold_limits
@@ -26,7 +28,8 @@ from sandbox_worker.isolation.init_link import InitEnclosure, InitEnded, announc
 from sandbox_worker.isolation.lending import lend_nothing
 from sandbox_worker.isolation.spawner_process import SpawnerProcess
 from sandbox_worker.isolation.strays import kill_strays
-from sandbox_worker.ports import Tree
+from sandbox_worker.isolation.unprivileged import cover_of
+from sandbox_worker.ports import TenantClaim, Tree
 from sandbox_worker.sandbox import Hold, Limits, NetworkMode, NetworkPolicy, Wall
 
 log = logging.getLogger(__name__)
@@ -35,14 +38,30 @@ _CREATE_SECONDS = 10.0
 
 
 class ProcessIsolation:
-    """Makes enclosures of plain processes; an async context manager that owns the spawner."""
+    """Makes enclosures of plain processes; an async context manager that owns the spawner.
+
+    `user` is the uid as which a worker that is root has its programs run; None for its own user.
+    Where that is root, `why_root` says why.
+    """
 
     name = "process"
 
     def __init__(
-        self, *, private_root: Path, path: str, cgroups: Cgroups, executor: Executor
+        self,
+        *,
+        private_root: Path,
+        path: str,
+        cgroups: Cgroups,
+        executor: Executor,
+        sole_tenant: TenantClaim,
+        user: int | None = None,
+        why_root: str = "",
     ) -> None:
         self._private_root = private_root
+        self._sole_tenant = sole_tenant
+        self._user = user
+        self._why_root = why_root
+        self._cover = b"" if user is None else cover_of(bytes(private_root.parents[1]))
         self._path = path
         self._cgroups = cgroups
         self._executor = executor
@@ -65,8 +84,8 @@ class ProcessIsolation:
 
     @property
     def walls(self) -> Sequence[Wall]:
-        """None stands."""
-        return ()
+        """Whether programs run without the rights of root; else none stands."""
+        return (Wall("unprivileged", stands=not self._why_root, reason=self._why_root),)
 
     @property
     def networks(self) -> Sequence[NetworkMode]:
@@ -83,14 +102,15 @@ class ProcessIsolation:
         workspace: Tree | None = None,
         hold: Hold | None = None,
     ) -> InitEnclosure:
-        """Fork an init; raises IsolationFailed."""
+        """Fork an init; raises HostReserved, StorageUnavailable and IsolationFailed."""
+        await self._sole_tenant.claim(tenant)
         private = self._private_root / sandbox_id
         if private in self._left:
             # What removes them may be at it right now, and would take the fresh ones as well.
             raise IsolationFailed("its earlier directories are not removed yet")
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executor, _make_private, private)
+            await loop.run_in_executor(self._executor, _make_private, private, self._user)
         except OSError as error:
             await self._clear(private)
             raise IsolationFailed(error.strerror or "its directories cannot be made") from error
@@ -100,7 +120,8 @@ class ProcessIsolation:
             await self._clear(private)
             raise
         # The kernel counts a user's processes, not a sandbox's, and not at all for root.
-        held = hold_limits(limits, group, counts_processes=os.geteuid() != 0)
+        is_root = self._user is None and os.geteuid() == 0
+        held = hold_limits(limits, group, counts_processes=not is_root)
         near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         announce(near, held, workspace, hold)
         enclosure = InitEnclosure(
@@ -118,7 +139,7 @@ class ProcessIsolation:
         try:
             async with asyncio.timeout(_CREATE_SECONDS):
                 with far:
-                    await self._create(sandbox_id, far, group)
+                    await self._create(sandbox_id, far, group, private)
                 await enclosure.take(held, workspace)
         except (TimeoutError, InitEnded, OSError) as error:
             await enclosure.destroy()
@@ -128,10 +149,15 @@ class ProcessIsolation:
             raise
         return enclosure
 
-    async def _create(self, sandbox_id: str, far: socket.socket, group: Cgroup) -> None:
+    async def _create(
+        self, sandbox_id: str, far: socket.socket, group: Cgroup, private: Path
+    ) -> None:
+        unprivileged: tuple[bytes, ...] = ()
+        if self._user is not None:
+            unprivileged = (number(self._user), self._cover, bytes(private))
         try:
             with group.doors() as doors:
-                await self._spawner.create(sandbox_id, (far.fileno(), *doors))
+                await self._spawner.create(sandbox_id, (far.fileno(), *doors), *unprivileged)
         except BaseException:
             # It was not sent, so that nobody will report the end of this init.
             self._on_gone(sandbox_id)
@@ -167,7 +193,7 @@ class ProcessIsolation:
             "HOME": str(private / "home"),
             "TMPDIR": str(private / "tmp"),
             "LANG": "C.UTF-8",
-            "USER": _user(),
+            "USER": _user() if self._user is None else "sandbox",
             "FAIRLEAD_SANDBOX_ID": sandbox_id,
         }
 
@@ -207,9 +233,11 @@ def _is_gone(path: Path) -> bool:
     return False
 
 
-def _make_private(private: Path) -> None:
+def _make_private(private: Path, user: int | None) -> None:
     for name in ("home", "tmp"):
         (private / name).mkdir(mode=0o700, parents=True)
+        if user is not None:
+            os.chown(private / name, user, user)
 
 
 def _why(error: Exception) -> str:

@@ -28,6 +28,7 @@ from sandbox_worker.isolation.process_control import (
     signal_pipe,
 )
 from sandbox_worker.isolation.tier import ProcessTier
+from sandbox_worker.isolation.unprivileged import UnprivilegedTier
 
 _PATIENCE = 1.0
 """Seconds that the inits get to end by themselves once the worker is gone."""
@@ -67,7 +68,7 @@ class Spawner:
         fields, descriptors = packet
         match fields[0]:
             case b"create":
-                self._create(fields[1], descriptors)
+                self._create(fields[1], fields[2:], descriptors)
             case b"kill":
                 for pid, sandbox in self._inits.items():
                     if sandbox == fields[1]:
@@ -76,7 +77,10 @@ class Spawner:
             os.close(descriptor)
         return True
 
-    def _create(self, sandbox: bytes, descriptors: list[int]) -> None:
+    def _create(self, sandbox: bytes, unprivileged: list[bytes], descriptors: list[int]) -> None:
+        """Fork an init; `unprivileged` are the user, cover and private directory of one that gives
+        up root.
+        """
         spawner = os.getpid()
         try:
             pid = os.fork()
@@ -90,7 +94,13 @@ class Spawner:
                 os.close(self._signals)
                 os.close(self._noted)
                 join(descriptors[1:])
-                serve(socket.socket(fileno=descriptors[0]), tier=ProcessTier(spawner=spawner))
+                tier = ProcessTier(spawner=spawner)
+                if unprivileged:
+                    user, cover, private = unprivileged
+                    tier = UnprivilegedTier(
+                        spawner=spawner, user=int(user), cover=cover, private=private
+                    )
+                serve(socket.socket(fileno=descriptors[0]), tier=tier)
             finally:
                 os._exit(1)
         self._inits[pid] = sandbox

@@ -48,12 +48,14 @@ class SpawnerProcess:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
 
-    async def create(self, sandbox_id: str, descriptors: Sequence[int]) -> None:
-        """Ask for an init: on the far end of its link, and with the doors of its cgroups; raises
-        IsolationFailed.
+    async def create(
+        self, sandbox_id: str, descriptors: Sequence[int], *unprivileged: bytes
+    ) -> None:
+        """Ask for an init: on the far end of its link, and with the doors of its cgroups; one that
+        gives up root with its user, cover and private directory. Raises IsolationFailed.
         """
         await self._running.wait()
-        await self._send(b"create", sandbox_id.encode(), descriptors=descriptors)
+        await self._send(b"create", sandbox_id.encode(), *unprivileged, descriptors=descriptors)
 
     async def kill(self, sandbox_id: str) -> None:
         """Kill an init that does not answer; what is below it falls to the spawner."""

@@ -28,7 +28,7 @@ from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.isolation.walled import WalledIsolation
 from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder
 from sandbox_worker.sandbox import HOST_NETWORK, Limits, NetworkMode, NetworkPolicy
-from tests.fakes.isolation import no_cgroups
+from tests.fakes.isolation import EveryTenant, no_cgroups
 from tests.fakes.walled import PATH, run
 
 pytestmark = pytest.mark.asyncio
@@ -83,7 +83,11 @@ async def tier(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         async with _cgroups(files, wanted=not bare) as cgroups:
             if kind == "process":
                 async with ProcessIsolation(
-                    private_root=tmp_path / "private", path=PATH, cgroups=cgroups, executor=files
+                    private_root=tmp_path / "private",
+                    path=PATH,
+                    cgroups=cgroups,
+                    executor=files,
+                    sole_tenant=EveryTenant(),
                 ) as process:
                     yield Tier(process, HOST_NETWORK, cgroups)
                 return

@@ -28,7 +28,7 @@ from sandbox_worker.isolation import process as process_module
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder, Tree
 from sandbox_worker.sandbox import HOST_NETWORK, Fence, Hold, Limits, NetworkMode, NetworkPolicy
-from tests.fakes.isolation import ScriptedIsolation, no_cgroups
+from tests.fakes.isolation import EveryTenant, ScriptedIsolation, no_cgroups
 from tests.fakes.walled import open_walled
 
 pytestmark = pytest.mark.asyncio
@@ -97,6 +97,7 @@ async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             path="/usr/bin:/bin",
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as process:
             yield Subject(isolation=process, real=True, root=tmp_path)
 
@@ -161,6 +162,7 @@ async def test_a_spawner_that_cannot_be_started_for_a_while(
             path="/usr/bin:/bin",
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as isolation:
             start = subprocess.Popen
 
@@ -272,6 +274,7 @@ async def test_files_that_the_disk_kept_go_later(tmp_path: Path) -> None:
             path="/usr/bin:/bin",
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as isolation:
             sandbox_id, other_id = random_id("sbx"), random_id("sbx")
             enclosure = await isolation.enclose(sandbox_id, Limits(), HOST_NETWORK, tenant="t")
@@ -309,6 +312,7 @@ async def test_directories_that_are_half_made_are_removed(
             path="/usr/bin:/bin",
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as isolation:
             sandbox_id = random_id("sbx")
             with monkeypatch.context() as full:

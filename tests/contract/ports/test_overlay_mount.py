@@ -23,7 +23,7 @@ from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.ports import Enclosure, ProgramOrder, Tree
 from sandbox_worker.sandbox import HOST_NETWORK, Limits
 from sandbox_worker.trees import HostTrees
-from tests.fakes.isolation import no_cgroups
+from tests.fakes.isolation import EveryTenant, no_cgroups
 from tests.fakes.provisioner_room import open_room
 
 pytestmark = pytest.mark.asyncio
@@ -41,6 +41,7 @@ async def isolation(tmp_path: Path) -> AsyncIterator[ProcessIsolation]:
             path="/usr/bin:/bin",
             cgroups=no_cgroups(executor),
             executor=executor,
+            sole_tenant=EveryTenant(),
         ) as running:
             yield running
 

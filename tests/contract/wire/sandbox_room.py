@@ -24,11 +24,11 @@ from fairlead.execution.v1 import execution_pb2, execution_pb2_grpc
 from fairlead.sandbox.v1 import sandbox_pb2, sandbox_pb2_grpc
 from sandbox_worker.settings import Settings
 from sandbox_worker.wiring import build
+from tests.fakes.cells import PYTHON as PYTHON  # one that every user may run
 
 TENANT = "default"
 SERVICES = Path(__file__).resolve().parents[3] / "services"
 GENERATED = Path(__file__).resolve().parents[3] / "proto" / "gen"
-PYTHON = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +50,17 @@ class SandboxRoom:
         self.host_root = host_root
 
     async def create(
-        self, key: str = "", *, isolation: str = "process", limits: sandbox_pb2.Limits | None = None
+        self,
+        key: str = "",
+        *,
+        isolation: str = "process",
+        limits: sandbox_pb2.Limits | None = None,
+        tenant: str = TENANT,
     ) -> sandbox_pb2.Sandbox:
         with neighbour_errors("worker"):
             answer = await self.sandboxes.CreateSandbox(
                 sandbox_pb2.CreateSandboxRequest(
-                    tenant=TENANT,
+                    tenant=tenant,
                     idempotency_key=key or random_id("lch"),
                     isolation=isolation,
                     limits=limits,
@@ -213,12 +218,15 @@ class SandboxRoom:
 
 
 def room_settings(host_root: Path, sockets: Path, **fields: object) -> Settings:
-    """Settings of a worker on unix sockets, without a Redis that answers."""
+    """Settings of a worker on unix sockets, without a Redis that answers; it also offers processes,
+    since most tests need no walls.
+    """
     return Settings.model_validate(
         {
             "bind": f"unix:{sockets}/worker",
             "host_root": host_root,
             "redis_url": f"unix://{sockets}/no-redis",
+            "expose_host_to_one_tenant": True,
             **fields,
         }
     )
@@ -240,7 +248,7 @@ async def room_in_process(settings: Settings) -> AsyncIterator[SandboxRoom]:
 def room_process(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
     """Run `python -m sandbox_worker`; killed at the end, with what is below it."""
     process = subprocess.Popen(
-        [PYTHON, "-m", "sandbox_worker"],
+        [sys.executable, "-m", "sandbox_worker"],
         env={
             "PATH": os.defpath,
             "PYTHONPATH": f"{SERVICES}:{GENERATED}",
@@ -248,6 +256,7 @@ def room_process(settings: Settings) -> Iterator[subprocess.Popen[bytes]]:
             "FAIRLEAD_HOST_ROOT": str(settings.host_root),
             "FAIRLEAD_REDIS_URL": settings.redis_url,
             "FAIRLEAD_DRAIN_SECONDS": "0.2",
+            "FAIRLEAD_SANDBOX_EXPOSE_HOST_TO_ONE_TENANT": str(settings.expose_host_to_one_tenant),
             "WORKER_ONLY": "must not be seen",
         },
     )

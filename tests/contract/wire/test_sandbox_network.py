@@ -104,7 +104,10 @@ async def test_a_walled_one_has_none_unless_it_asks_for_egress(room: SandboxRoom
     assert sandbox.network == NONE
     with pytest.raises(FairleadError) as caught:
         await create(room, "walled", HOST)
-    assert caught.value.reason == "network_unavailable"
+    assert (caught.value.reason, caught.value.fields["most"]) == ("network_exceeded", "egress")
+    with pytest.raises(FairleadError) as caught:
+        await set_network(room, sandbox, HOST)
+    assert caught.value.reason == "network_exceeded"
     with pytest.raises(FairleadError) as caught:
         await set_network(room, sandbox, egress("a b"))
     assert (caught.value.reason, caught.value.fields["entry"]) == ("allow_entry_invalid", "a b")

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead_sdk.cli.terminal import Terminal
 from fairlead_sdk.cli.ticks import Ticks
-from fairlead_sdk.events import SnapshotMissed
+from fairlead_sdk.events import SnapshotMissed, StepChanged
 
 MIB = 1024 * 1024
 MISS = SnapshotMissed(reason="no_base", wanted=(), tips=(), upload_token="token", expires_at=None)
@@ -88,3 +88,19 @@ def test_with_json_nothing_is_said(is_live: bool) -> None:
     ticks.upload(10 * MIB, 25)
     ticks.uploaded(10 * MIB)
     assert screen.shown() == ""
+
+
+def _sandbox(detail: str) -> StepChanged:
+    return StepChanged(step="sandbox", state="done", elapsed=0.1, failure=None, detail=detail)
+
+
+def test_a_sandbox_without_walls_is_warned_of_in_one_line() -> None:
+    screen = Screen(is_live=False)
+    ticks = ticks_on(screen)
+    ticks.step(_sandbox("walled"))
+    assert "walls" not in screen.shown()
+    for detail, who in (("process", "as an ordinary user"), ("process, as root", "as root")):
+        ticks.step(_sandbox(detail))
+        _, warning = screen.shown().splitlines()
+        assert "no walls" in warning
+        assert who in warning

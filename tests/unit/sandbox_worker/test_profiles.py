@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sandbox_worker.errors import ProfilesInvalid
+from sandbox_worker.errors import LimitExceeded, ProfilesInvalid
+from sandbox_worker.profile import Profile, default_limits
 from sandbox_worker.profile_file import read_profiles
 from sandbox_worker.sandbox import Limits, NetworkMode, NetworkPolicy
 
+_GIB = 1024**3
 _GOOD = """
 [default]
 isolation = "walled"
@@ -51,6 +54,40 @@ def test_there_is_always_a_default(tmp_path: Path) -> None:
     assert profiles["free"].limits == Limits(open_files=4096)
 
 
+def test_what_a_profile_leaves_out_is_a_share_of_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "profiles.toml"
+    path.write_text("[small.limits]\nmemory_bytes = 1073741824\n[free.limits]\nmemory_bytes = 0\n")
+    machine = Limits(open_files=4096, processes=4096, memory_bytes=8 * _GIB, cpu_milli=3000)
+    profiles = read_profiles(path, defaults=machine)
+    assert profiles["default"].limits == read_profiles(None, defaults=machine)["default"].limits
+    assert profiles["default"].limits == machine
+    assert profiles["small"].limits == replace(machine, memory_bytes=_GIB)
+    assert profiles["free"].limits == replace(machine, memory_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("memory", "processors", "held", "expected"),
+    [
+        (16 * _GIB, 8, {"memory", "cpu", "pids"}, (8 * _GIB, 6000)),
+        (3 * _GIB, 1, {"memory", "cpu"}, (2 * _GIB, 1000)),
+        # Nothing would count a sandbox's: as address space of each process the share is too little.
+        (16 * _GIB, 8, {"pids"}, (0, 0)),
+    ],
+)
+def test_the_share_of_a_machine(
+    memory: int, processors: int, held: set[str], expected: tuple[int, int]
+) -> None:
+    found = default_limits(memory=memory, processors=processors, held=held)
+    assert (found.memory_bytes, found.cpu_milli) == expected
+    assert found.processes
+    # A caller may lower them, and raise none of them.
+    profile = Profile(limits=found)
+    assert profile.tightened(Limits(processes=16)).processes == 16
+    if found.memory_bytes:
+        with pytest.raises(LimitExceeded):
+            profile.tightened(Limits(memory_bytes=found.memory_bytes + 1))
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -66,6 +103,7 @@ def test_there_is_always_a_default(tmp_path: Path) -> None:
         ("[ci]\nlease_seconds = inf", "ci.lease_seconds"),
         ("[ci]\nallow = ['a']", "egress"),
         ("[ci]\nnetwork = 'all'", "ci.network"),
+        ("[ci]\nnetwork = 'host'\nnetwork_most = 'egress'", "network_most"),
         ("[ci]\nlimits = 3", "ci.limits: it is no table."),
         ("[ci.limits]\noutput_bytes = 1", "must be 1 MiB to 2^62 bytes, or 0 for the profile's."),
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from signalling.host import Host
-from signalling.launch_errors import IsolationUnavailable, NoHost
+from signalling.launch_errors import HostsReserved, IsolationUnavailable, NoHost
 from signalling.placement import Placer
 from signalling.redis_hosts import joined
 from signalling.snapshot import Source
@@ -22,11 +22,12 @@ def place(
     isolation: str = "",
     held: dict[tuple[str, str], set[str]] | None = None,
     reserved: dict[str, int] | None = None,
+    tenant: str = "default",
 ) -> str:
     directory = FakeDirectory()
     directory.held = held or {}
     placer = Placer(hosts=FakeHosts(*hosts), directory=directory)
-    return run(placer.place("default", SOURCE, isolation, reserved or {})).host_id
+    return run(placer.place(tenant, SOURCE, isolation, reserved or {})).host_id
 
 
 def test_the_less_loaded_host_is_taken() -> None:
@@ -67,6 +68,18 @@ def test_the_isolation_that_was_asked_for_is_needed() -> None:
     with pytest.raises(IsolationUnavailable) as raised:
         place(HOST, walled, isolation="microvm")
     assert "process, walled" in raised.value.remedy
+
+
+def test_a_host_without_walls_is_left_to_its_tenant() -> None:
+    plain = replace(HOST, process_tenant="first")
+    walled = replace(OTHER_HOST, isolation=("walled", "process"), process_tenant="first")
+    assert place(plain, walled, tenant="first") == plain.host_id
+    assert place(plain, walled, tenant="second") == walled.host_id
+    with pytest.raises(IsolationUnavailable) as lacking:
+        place(plain, walled, isolation="process", tenant="second")
+    assert lacking.value.remedy.endswith("one of: walled.")
+    with pytest.raises(HostsReserved):
+        place(plain, tenant="second")
 
 
 def test_only_a_host_with_both_halves_counts() -> None:

@@ -153,7 +153,8 @@ class LaunchRequest(_message.Message):
     keep: _builtins.bool
     """Hold workspace and sandbox after the command has ended, until the launch is cancelled or its lease ends."""
     isolation: _builtins.str
-    """Isolation that the sandbox must have; the profile's when empty, and the host's best when that names none.
+    """Isolation that the sandbox must have, none weaker than the profile's; that one when empty, and the host's best when
+    it names none.
     ISOLATION_UNAVAILABLE when no host has it.
     """
     offer: _builtins.str

@@ -327,7 +327,9 @@ class CreateSandboxRequest(_message.Message):
     idempotency_key: _builtins.str
     """Makes the call repeatable. Required."""
     isolation: _builtins.str
-    """Isolation that it must have; the profile's when empty, and the host's best when that names none."""
+    """Isolation that it must have, none weaker than the profile's; that one when empty, and the host's best when it names
+    none.
+    """
     profile: _builtins.str
     """Profile that it is made with; `default` when empty."""
     workspace_id: _builtins.str
@@ -348,7 +350,7 @@ class CreateSandboxRequest(_message.Message):
 
     @_builtins.property
     def network(self) -> Global___NetworkPolicy:
-        """Network that it gets; the profile's when absent."""
+        """Network that it gets, at most what the profile allows; the profile's when absent."""
 
     def __init__(
         self,

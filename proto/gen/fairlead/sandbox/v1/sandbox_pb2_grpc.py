@@ -92,7 +92,8 @@ class SandboxServiceServicer:
         """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
         nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
         given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
-        WORKSPACE_NOT_FOUND, HOST_FULL.
+        WORKSPACE_NOT_FOUND, HOST_FULL. PERMISSION_DENIED with ISOLATION_TOO_WEAK or NETWORK_EXCEEDED for what the profile
+        rules out, with HOST_RESERVED where the host runs programs without walls for another tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -139,7 +140,7 @@ class SandboxServiceServicer:
     def SetNetworkPolicy(self, request, context):
         """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
         allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
-        SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+        NETWORK_EXCEEDED for more than its profile allows, SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

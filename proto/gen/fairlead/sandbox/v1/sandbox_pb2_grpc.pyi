@@ -39,7 +39,8 @@ class SandboxServiceStub:
     """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
     nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
     given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
-    WORKSPACE_NOT_FOUND, HOST_FULL.
+    WORKSPACE_NOT_FOUND, HOST_FULL. PERMISSION_DENIED with ISOLATION_TOO_WEAK or NETWORK_EXCEEDED for what the profile
+    rules out, with HOST_RESERVED where the host runs programs without walls for another tenant.
     """
     BindWorkspace: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.BindWorkspaceRequest, _sandbox_pb2.BindWorkspaceResponse]
     """BindWorkspace makes a workspace of the same host and tenant the sandbox's working directory. Binding the same one
@@ -59,7 +60,7 @@ class SandboxServiceStub:
     SetNetworkPolicy: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]
     """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
     allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
-    SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+    NETWORK_EXCEEDED for more than its profile allows, SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
     """
     GetNetwork: _grpc.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]
     """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND."""
@@ -81,7 +82,8 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
     nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
     given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
-    WORKSPACE_NOT_FOUND, HOST_FULL.
+    WORKSPACE_NOT_FOUND, HOST_FULL. PERMISSION_DENIED with ISOLATION_TOO_WEAK or NETWORK_EXCEEDED for what the profile
+    rules out, with HOST_RESERVED where the host runs programs without walls for another tenant.
     """
     BindWorkspace: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.BindWorkspaceRequest, _sandbox_pb2.BindWorkspaceResponse]  # type: ignore[assignment]
     """BindWorkspace makes a workspace of the same host and tenant the sandbox's working directory. Binding the same one
@@ -101,7 +103,7 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
     SetNetworkPolicy: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.SetNetworkPolicyRequest, _sandbox_pb2.SetNetworkPolicyResponse]  # type: ignore[assignment]
     """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
     allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
-    SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+    NETWORK_EXCEEDED for more than its profile allows, SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
     """
     GetNetwork: _aio.UnaryUnaryMultiCallable[_sandbox_pb2.GetNetworkRequest, _sandbox_pb2.GetNetworkResponse]  # type: ignore[assignment]
     """GetNetwork returns the policy in force and the last decisions about the sandbox's connections; SANDBOX_NOT_FOUND."""
@@ -126,7 +128,8 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
         """CreateSandbox makes a sandbox, bound to a workspace of the same host when the request names one; when that fails,
         nothing of the sandbox stays. The same tenant and idempotency key give the same sandbox; SANDBOX_RELEASED once it was
         given back. ISOLATION_UNAVAILABLE, ISOLATION_UNKNOWN, PROFILE_UNKNOWN, LIMIT_EXCEEDED, NETWORK_UNAVAILABLE,
-        WORKSPACE_NOT_FOUND, HOST_FULL.
+        WORKSPACE_NOT_FOUND, HOST_FULL. PERMISSION_DENIED with ISOLATION_TOO_WEAK or NETWORK_EXCEEDED for what the profile
+        rules out, with HOST_RESERVED where the host runs programs without walls for another tenant.
         """
 
     @_abc_1.abstractmethod
@@ -182,7 +185,7 @@ class SandboxServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_sandbox_pb2.SetNetworkPolicyResponse, _abc.Awaitable[_sandbox_pb2.SetNetworkPolicyResponse]]:
         """SetNetworkPolicy lets another policy hold from now on; connections that it does not allow are cut, and those that it
         allows stay. NETWORK_UNAVAILABLE for one that the sandbox cannot have: none comes to or leaves the host's network.
-        SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
+        NETWORK_EXCEEDED for more than its profile allows, SANDBOX_NOT_FOUND, ALLOW_ENTRY_INVALID, ALLOW_LIST_TOO_LONG.
         """
 
     @_abc_1.abstractmethod
