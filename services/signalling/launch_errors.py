@@ -91,12 +91,16 @@ class IsolationUnavailable(FailedPrecondition):
     """No host has the isolation that was asked for."""
 
     def __init__(self, isolation: str, offered: tuple[str, ...]) -> None:
+        remedy = "Leave the isolation out for the host's best, or use one of: "
+        remedy += ", ".join(offered) + "."
+        if isolation == "process":
+            remedy += (
+                " SECURITY.md says how the operator offers sandboxes without walls, and why not."
+            )
         super().__init__(
             "No host has that isolation.",
             reason="isolation_unavailable",
-            remedy="Leave the isolation out for the host's best, or use one of: "
-            + ", ".join(offered)
-            + ".",
+            remedy=remedy,
             fields={"isolation": isolation},
         )
 

@@ -94,7 +94,7 @@ def _namespaces() -> Iterator[Attack]:
     yield Attack("setns", setns, {"EPERM"})
 
 
-_APART = """
+APART = """
 UNSHARE = 97 if ARM else 272
 def apart(do):
     child = os.fork()
@@ -345,8 +345,8 @@ ON_THE_KERNEL = (
             Attack("of tomorrow", "kernel(999)", {"ENOSYS"}),
         ],
     ),
-    Attacks("further namespaces", [*_namespaces()], _APART),
-    Attacks("mounts", [*_mounts()], f"{_APART}\nMOUNT = 40 if ARM else 165"),
+    Attacks("further namespaces", [*_namespaces()], APART),
+    Attacks("mounts", [*_mounts()], f"{APART}\nMOUNT = 40 if ARM else 165"),
     Attacks("families of sockets", [*_sockets()]),
     Attacks("addresses", [*_addresses()], _REACH),
     Attacks("rights", [*_rights()], _RIGHTS),

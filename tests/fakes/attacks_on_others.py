@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-from tests.fakes.attacks import Attack, Attacks
+from tests.fakes.attacks import APART, Attack, Attacks
 
 _DONE = {"done"}
 _READING = {"EPERM", "EACCES", "ENOENT"}
@@ -95,6 +95,42 @@ def _on_files() -> Iterator[Attack]:
     ):
         yield Attack(name, f"open({path}, 'rb').read()", hidden, process)
 
+
+def _on_what_is_roots() -> Iterator[Attack]:
+    """By programs of a worker that is root: without walls they are another user all the same."""
+    hidden = {"ENOENT", "EACCES"}
+    refused = {"EPERM", "EACCES", "ENOENT", "ESRCH", "EINVAL"}
+    for name, tries in (
+        ("secret of the volume", "open(secret, 'rb').read()"),
+        ("passwords", "open('/etc/shadow', 'rb').read()"),
+        ("environment of the worker", "open(f'/proc/{worker}/environ', 'rb').read()"),
+        ("root of the worker", "os.listdir(f'/proc/{worker}/root/')"),
+        ("home of root", "os.listdir('/root')"),
+    ):
+        yield Attack(name, tries, hidden, hidden)
+    for name, tries in (
+        ("signal to the worker", "os.kill(worker, 0)"),
+        ("ptrace of the worker", "kernel(117 if ARM else 101, 0x4206, worker, 0, 0)"),
+        ("descriptors of the init", "os.listdir(f'/proc/{os.getppid()}/fd')"),
+        ("setuid", "os.setuid(0)"),
+        ("setgid", "os.setgid(0)"),
+        ("setgroups", "os.setgroups([0])"),
+        ("chroot", "kernel(51 if ARM else 161, b'/tmp')"),
+        ("umount the cover", "kernel(39 if ARM else 166, cover, 2)"),
+        ("umount it in a user namespace", "apart(lambda: uncover())"),
+    ):
+        yield Attack(name, tries, refused, refused)
+
+
+_UNCOVER = """
+secret, worker, cover = sys.argv[1], int(sys.argv[2]), os.fsencode(sys.argv[3])
+def uncover():
+    kernel(97 if ARM else 272, 0x10000000 | 0x00020000)
+    kernel(39 if ARM else 166, cover, 2)
+"""
+
+ON_WHAT_IS_ROOTS = Attacks("what is root's", [*_on_what_is_roots()], f"{APART}{_UNCOVER}")
+"""With a secret in the host's volume, the pid of the worker, and what covers the volume."""
 
 ON_A_NEIGHBOUR = Attacks("a neighbour", [*_on_a_neighbour()], _NEIGHBOUR)
 """With the host's pid of the neighbour's program, which the last one ends."""

@@ -125,8 +125,8 @@ async def walled_cells(found: Survey, *, host_network: bool = False) -> AsyncIte
 
 
 @asynccontextmanager
-async def process_cells(root: Path) -> AsyncIterator[Cells]:
-    """Sandboxes of tier 0."""
+async def process_cells(root: Path, *, user: int | None = None) -> AsyncIterator[Cells]:
+    """Sandboxes of tier 0, as `user` where the tests run as root."""
     with ThreadPoolExecutor(2) as executor:
         async with ProcessIsolation(
             private_root=root / "private",
@@ -134,6 +134,7 @@ async def process_cells(root: Path) -> AsyncIterator[Cells]:
             cgroups=no_cgroups(executor),
             executor=executor,
             sole_tenant=EveryTenant(),
+            user=user,
         ) as isolation:
             yield Cells(isolation, NetworkMode.HOST)
 

@@ -59,12 +59,15 @@ class UnprivilegedTier(ProcessTier):
             return
         if self._bound or self._sealed:
             raise OSError(errno.EBUSY, "sealed")
+        mounts: list[tuple[bytes, int]] = []
         users = open_user_map(os.geteuid(), self._user)
         try:
-            mounts = [
-                (path, self._open(path, attributes, users))
-                for path, attributes in mounts_of(workspace)
-            ]
+            for path, attributes in mounts_of(workspace):
+                mounts.append((path, self._open(path, attributes, users)))
+        except OSError:
+            for _, mount in mounts:
+                os.close(mount)
+            raise
         finally:
             os.close(users)
         count = len(mounts) - len(workspace.get("store", ()))
@@ -106,7 +109,7 @@ class UnprivilegedTier(ProcessTier):
     def _mount_layers(self, workspace: Bound, mounts: list[int]) -> None:
         """Mount the overlay over its layers, which lie in a directory that only root may enter."""
         layers = os.path.join(self._cover, _LAYERS)
-        os.mkdir(layers, mode=0o700)
+        os.makedirs(layers, mode=0o700, exist_ok=True)
         for number, mount in enumerate(mounts):
             self._attach(mount, b"%b/%d" % (layers, number))
         *lower, own = (str(number) for number in range(len(mounts)))

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 
 from fairlead_walls.survey import Survey
+from sandbox_worker.isolation.unprivileged import cover_of
 from tests.fakes.attacks import ON_THE_KERNEL, Attacks
 from tests.fakes.attacks_on_others import (
     ON_A_NEIGHBOUR,
@@ -23,12 +24,14 @@ from tests.fakes.attacks_on_others import (
     ON_MESSAGES,
     ON_SOCKETS,
     ON_THE_FIRST_PROCESS,
+    ON_WHAT_IS_ROOTS,
 )
 from tests.fakes.cells import PRELUDE, PYTHON, Cells, process_cells, walled_cells
 from tests.fakes.walled import PATH
 
 pytestmark = pytest.mark.asyncio
 
+ANOTHER_USER = 0x7000_FFFF
 _WITHOUT_A_SCENE = (*ON_THE_KERNEL, ON_THE_FIRST_PROCESS)
 
 
@@ -131,6 +134,34 @@ async def test_an_attack_on_files_of_the_host(cells: Cells, tmp_path: Path) -> N
     secret = tmp_path / "secret"
     secret.write_text("nightingale-7261")
     await try_all(cells, tmp_path, ON_FILES, [str(secret), str(Path.home())])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tier", ["walled", "process"])
+async def test_an_attack_on_what_is_roots(
+    tier: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only a worker that is root has something to lose here")
+    volume = tmp_path / "host"
+    (volume / "sandboxes").mkdir(parents=True)
+    secret = volume / "secret"
+    secret.write_text("nightingale-7261")
+    secret.chmod(0o600)
+    opened = (
+        process_cells(volume / "sandboxes", user=ANOTHER_USER)
+        if tier == "process"
+        else walled_cells(request.getfixturevalue("walls"))
+    )
+    async with opened as cells:
+        cover = cover_of(bytes(volume)).decode()
+        arguments = [str(secret), str(os.getpid()), cover]
+        found = await (await cells.open()).attempts(
+            ON_WHAT_IS_ROOTS.script(ON_WHAT_IS_ROOTS.rows), *arguments
+        )
+    promised = {row.name: row.process for row in ON_WHAT_IS_ROOTS.rows}
+    assert found.keys() == promised.keys()
+    assert {name: got for name, got in found.items() if got not in promised[name]} == {}
 
 
 async def test_what_is_not_tried_on_tier_0_would_harm_the_machine() -> None:

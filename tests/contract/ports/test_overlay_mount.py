@@ -29,10 +29,18 @@ from tests.fakes.provisioner_room import open_room
 pytestmark = pytest.mark.asyncio
 
 _NOBODY = 65534
+_ANOTHER_USER = 0x7000_FFFF
 
 
-@pytest_asyncio.fixture
-async def isolation(tmp_path: Path) -> AsyncIterator[ProcessIsolation]:
+@pytest_asyncio.fixture(params=["own user", "another user"])
+async def isolation(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[ProcessIsolation]:
+    user = None
+    if request.param == "another user":
+        if os.geteuid() != 0:
+            pytest.skip("only root can become another user")
+        user = _ANOTHER_USER
     if not await can_mount_overlay(tmp_path):
         pytest.skip("overlays cannot be mounted on this machine")
     with ThreadPoolExecutor(2) as executor:
@@ -42,6 +50,7 @@ async def isolation(tmp_path: Path) -> AsyncIterator[ProcessIsolation]:
             cgroups=no_cgroups(executor),
             executor=executor,
             sole_tenant=EveryTenant(),
+            user=user,
         ) as running:
             yield running
 
@@ -110,6 +119,8 @@ async def test_a_program_sees_the_layers_and_writes_to_the_upper_one(
     assert os.listdir(tree.path) == []
     assert tree.layers is not None
     upper = Path(tree.layers.upper)
+    # Also of what another user wrote: on the disk it is the worker's.
+    assert {(upper / name).stat().st_uid for name in ("two", "made")} == {os.geteuid()}
     assert (upper / "two").read_text() == "changed\n"
     await enclosure.destroy()
 
