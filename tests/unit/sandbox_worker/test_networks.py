@@ -46,7 +46,8 @@ class Bench:
         self.doors = ListedDoors()
         self.networks = Networks(doors=self.doors)
         plans = SandboxPlans(
-            isolations={"process": self.isolation}, profiles={"default": Profile()}
+            isolations={"process": self.isolation},
+            profiles={"default": Profile(network_most=NetworkMode.HOST)},
         )
         self.sandboxes = Sandboxes(
             host_id="hst",
