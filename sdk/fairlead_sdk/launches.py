@@ -31,7 +31,13 @@ from fairlead_sdk.repository import Repository
 from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.streams import resumed
 from fairlead_sdk.tracing import begin_span, client_span
-from fairlead_sdk.uploads import Histories, MissAnswer, UploadProgress, history_of
+from fairlead_sdk.uploads import (
+    TOKEN_USED,
+    Histories,
+    MissAnswer,
+    UploadProgress,
+    history_of,
+)
 
 if TYPE_CHECKING:
     from fairlead_sdk.sandbox_records import SandboxRequest
@@ -184,7 +190,7 @@ class AsyncLaunches:
                             uploaded.add(miss.upload_token)
                             yield event
                             with span.current(), client_span("snapshot.upload"):
-                                await self._answer(repository, miss, on_upload)
+                                await self._answer(repository, launch_id, miss, on_upload)
                         case StepChanged(step="workspace", state="done") as made:
                             yield event
                             await asyncio.to_thread(self._learn, repository, body, made)
@@ -202,7 +208,11 @@ class AsyncLaunches:
         return self._events(lambda after: self._watch(launch_id, after), cursor)
 
     async def _answer(
-        self, repository: Repository, miss: SnapshotMissed, on_upload: UploadProgress | None
+        self,
+        repository: Repository,
+        launch_id: str,
+        miss: SnapshotMissed,
+        on_upload: UploadProgress | None,
     ) -> None:
         answer = MissAnswer(
             door=self._door,
@@ -211,9 +221,17 @@ class AsyncLaunches:
             host_tips=miss.tips,
             on_upload=on_upload,
         )
-        await answer.first()
+        try:
+            await answer.first()
+        except FairleadError as error:
+            if error.reason != TOKEN_USED or not await self._is_over(launch_id):
+                raise
+            return  # Another step failed meanwhile: the launch's last event says why.
         if answer.has_rest:
             self.histories.begin(answer)
+
+    async def _is_over(self, launch_id: str) -> bool:
+        return (await self.get(launch_id)).state in _TERMINAL_TYPES
 
     async def _go_on_with_history(self, repository: Repository) -> None:
         if not self.histories.is_busy:

@@ -27,7 +27,7 @@ _NEARLY = 90
 FILES_FIRST_BYTES = 8 * 1024 * 1024
 """Where the objects take less, their history travels with the files: two uploads cost more."""
 _MENDED_BY_RETRY = frozenset({"pack_invalid", "snapshot_incomplete", "upload_under_way"})
-_TOKEN_USED = "upload_token_invalid"  # noqa: S105 - a reason, no token
+TOKEN_USED = "upload_token_invalid"  # noqa: S105 - a reason, no token
 
 
 class MissAnswer:
@@ -145,7 +145,7 @@ class MissAnswer:
             except FairleadError as error:
                 if self._fault is not None:
                     raise self._fault from error
-                if error.reason == _TOKEN_USED and pause != PAUSES[0]:
+                if error.reason == TOKEN_USED and pause != PAUSES[0]:
                     return {}  # the answer of the attempt before was lost
                 mended = isinstance(error, Unavailable) or error.reason in _MENDED_BY_RETRY
                 if self._contents and error.reason in _MENDED_BY_RETRY:
@@ -218,7 +218,7 @@ class Histories:
 
     async def _send(self, answer: MissAnswer) -> None:
         await answer.rest()
-        if answer.failure is not None and answer.failure.reason != _TOKEN_USED:
+        if answer.failure is not None and answer.failure.reason != TOKEN_USED:
             self._failures.append(answer.failure)
 
     async def settle(self, *, wait: bool) -> bool:

@@ -177,7 +177,7 @@ def _walls() -> Finding:
     return Finding(
         "walls",
         "limited",
-        f"sandboxes are plain processes; missing: {named}",
+        f"sandboxes are plain processes, for one tenant only; missing: {named}",
         "Let the worker make user namespaces (see SECURITY.md), or run it as root.",
     )
 

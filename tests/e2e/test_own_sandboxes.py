@@ -138,6 +138,9 @@ def test_doctor_names_the_walls_of_each_host(stack: RunningStack, isolations: li
     assert walls["ok"]
     for isolation in isolations:
         assert isolation in walls["detail"]
+    (limits,) = [each for each in checks if each["check"] == "limits"]
+    assert "default: " in limits["detail"]
+    assert "processes" in limits["detail"]
 
 
 def test_a_detached_command_is_followed_and_ended(stack: RunningStack) -> None:

@@ -20,9 +20,9 @@ from fairlead_sdk.errors import (
     Unauthenticated,
     Unavailable,
 )
-from fairlead_sdk.events import LaunchEvent, LaunchSnapshot
+from fairlead_sdk.events import LaunchEvent, LaunchSnapshot, LaunchStopped
 from fairlead_sdk.launches import AsyncLaunches, LaunchRequest
-from fairlead_sdk.records import OutputRecord
+from fairlead_sdk.records import Failure, OutputRecord
 from fairlead_sdk.repository import read_repository
 from tests.fakes import launch_documents as documents
 from tests.fakes.local_repository import LocalRepository
@@ -238,3 +238,21 @@ async def test_a_refused_upload_ends_the_launch_with_that_error(
         _ = [event async for event in launches.start(found, body)]
     assert caught.value.reason == "pack_too_large"
     assert len(script.asked("POST", "/v1/snapshots")) == 1
+
+
+@pytest.mark.asyncio
+async def test_a_launch_that_failed_before_its_upload_says_why_it_failed(
+    script: Script, repository: LocalRepository, launches: AsyncLaunches
+) -> None:
+    lines = [documents.snapshot(), documents.miss(), documents.failed("2", "host_reserved")]
+    script.on("POST", "/v1/launches", Answer(lines=lines))
+    script.on("POST", "/v1/snapshots", problem(404, "upload_token_invalid"))
+    script.on(
+        "GET", f"/v1/launches/{documents.LAUNCH_ID}", Answer(document=documents.launch("failed"))
+    )
+    found = read_repository(repository.path)
+    body = await launches.describe(found, LaunchRequest())
+    events = [event async for event in launches.start(found, body)]
+    assert events[-1].happening == LaunchStopped(
+        Failure("execution", "host_reserved", "It is host_reserved.", "Look.")
+    )
