@@ -11,7 +11,7 @@ from pathlib import Path
 from chassis.clock import SystemClock
 from tests.fakes.git_client import GitClient
 from tests.fakes.provisioner_room import LEASE, SnapshotList, chunked
-from tests.https_git import HttpsGitServer
+from tests.https_git import NAME, HttpsGitServer
 from workspace_provisioner.core import Bounds, Core, opened_core
 from workspace_provisioner.origin_access import OriginAccess
 from workspace_provisioner.sources import Source
@@ -20,8 +20,8 @@ from workspace_provisioner.workspaces import Miss, Workspace
 
 
 async def loopback(host: str, port: int) -> list[str]:
-    """Resolve every name to this machine."""
-    return ["127.0.0.1"]
+    """Resolve the server's name to the address that is listed, and others to one that is not."""
+    return ["127.0.0.1" if host == NAME else "127.0.0.9"]
 
 
 @dataclass(slots=True)

@@ -174,8 +174,10 @@ async def test_addresses_of_a_name_are_tried_in_order_each_for_its_share() -> No
     async with asyncio.timeout(SECONDS), server() as place:
         port = int(place.rpartition(":")[2])
         targets = (f"refused.test:{port}", f"silent.test:{port}", f"inside.test:{port}")
+        # A name reaches addresses of the gateway's machine only if they are listed too.
+        listed = [f"{each}:{port}" for each in ("127.0.0.1", "127.0.0.77", "127.0.0.78")]
         with crowd("127.0.0.78", port):
-            async with mesh(targets=targets) as it, tunnel_client(it) as client:
+            async with mesh(targets=(*targets, *listed)) as it, tunnel_client(it) as client:
                 await client.attach()
                 for each in targets:
                     assert await client.ask(f"tcp:{each}", b"hello") == b"hello"
@@ -185,7 +187,7 @@ async def test_addresses_of_a_name_are_tried_in_order_each_for_its_share() -> No
 async def test_why_a_target_is_not_reached_is_typed() -> None:
     async with asyncio.timeout(SECONDS), server() as place:
         port = int(place.rpartition(":")[2])
-        targets = (f"*:{port}", "refused.test:9", "255.255.255.255:9")
+        targets = (f"*:{port}", "refused.test:9", "127.0.0.77:9", "255.255.255.255:9")
         async with mesh(targets=targets) as it, tunnel_client(it) as client:
             await client.attach()
             # A name is allowed that leads to what is private, and was not listed by itself.
