@@ -327,11 +327,11 @@ class ConnectionsExhausted(ResourceExhausted):
 
 
 class StorageUnavailable(Unavailable):
-    """The host's disk does not take a record."""
+    """The host's disk does not take a record; `is_full` says whether that is why."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_full: bool = False) -> None:
         super().__init__(
-            "The host's storage does not take a record.",
+            "The host's disk is full." if is_full else "The host's storage does not take a record.",
             reason="storage_unavailable",
             remedy="Free space on the host's volume, then try again.",
         )

@@ -160,13 +160,30 @@ class Exit:
     usage: Usage | None = None
 
 
+class GapReason(StrEnum):
+    """Why records are not there."""
+
+    UNKNOWN = "unknown"
+    DROPPED = "dropped"
+    """The execution has written more than is kept of one."""
+
+    EVICTED = "evicted"
+    """Executions of the sandbox, the tenant or the host have written more than is kept of all, or
+    the disk has become short of space.
+    """
+
+    DISK_FULL = "disk_full"
+    DISK_FAILED = "disk_failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that are not there: dropped, or never on the disk; `size` in bytes of output."""
+    """Records that are not there: deleted, or never on the disk; `size` in bytes of output."""
 
     first: int
     last: int
     size: int
+    reason: GapReason = GapReason.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ class Executions:
 
     async def tidy(self) -> None:
         """Remove what has been kept long enough, and get exits on disk that it did not take."""
+        await self._journals.tidy()
         oldest = self._clock.now() - self._retention
         for execution_id, run in list(self._unsettled.items()):
             await run.settle()
@@ -261,6 +262,7 @@ class Executions:
                 execution,
                 on_full=command.on_full,
                 most_bytes=held.sandbox.limits.output_bytes,
+                disk_bytes=held.sandbox.limits.disk_bytes,
             )
             try:
                 program = await enclosure.start(order)

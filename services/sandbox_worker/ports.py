@@ -277,8 +277,10 @@ class Journal(Protocol):
     ) -> None:
         """Number `pieces` and keep them, as far as the bound allows.
 
-        With DROP_OLDEST the oldest records go for them; what the disk does not take even so is
-        lost, which readers see as a gap. With BLOCK this waits for readers to make room, and for
+        With DROP_OLDEST the oldest records go for them, of other executions too where all together
+        hold too much; what the disk does not take even so is lost. Readers see a gap.
+
+        With BLOCK this waits for readers to make room, and for
         the disk: see proto OnFull. `announce` is called whenever there is more to be read.
         """
         ...
@@ -328,11 +330,18 @@ class KeptExecution:
 class Journals(Protocol):
     """Where journals are kept."""
 
-    async def open(self, execution: Execution, *, on_full: OnFull, most_bytes: int) -> Journal:
+    async def open(
+        self, execution: Execution, *, on_full: OnFull, most_bytes: int, disk_bytes: int
+    ) -> Journal:
         """Make the journal of a starting execution; raises StorageUnavailable.
 
         `most_bytes` bounds it if it is less than the bound of all journals; 0 for that one.
+        `disk_bytes` bounds all journals of its sandbox in the same way.
         """
+        ...
+
+    async def tidy(self) -> None:
+        """Delete the oldest records where all journals together hold too much."""
         ...
 
     async def recover(self) -> Sequence[KeptExecution]:

@@ -102,6 +102,29 @@ class Settings(RoomSettings):
         ge=1024 * 1024,
         description="Most output that is kept per execution; then the oldest goes, or it waits.",
     )
+    journals_sandbox_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Most output that is kept of all executions of one sandbox, and at most its"
+        " `disk_bytes`; then the oldest goes, of ended executions first.",
+    )
+    journals_tenant_bytes: int = Field(
+        default=1024 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Most output that is kept of all sandboxes of one tenant.",
+    )
+    journals_host_bytes: int = Field(
+        default=4 * 1024 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Most output that is kept of all tenants; the tenant that holds most loses"
+        " its oldest.",
+    )
+    journals_reserve_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=0,
+        description="Free space on the disk below which kept output goes, too; at most a"
+        " twentieth of the disk.",
+    )
     retention_seconds: float = Field(
         default=3600, ge=0, description="How long an execution is kept after its end."
     )

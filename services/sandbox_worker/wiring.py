@@ -33,6 +33,7 @@ from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.isolation.wall_survey import survey_walls, walls_of
 from sandbox_worker.isolation.walled import WalledIsolation
 from sandbox_worker.janitor import Janitor
+from sandbox_worker.journals.budget import Budgets
 from sandbox_worker.journals.store import JournalStore
 from sandbox_worker.network.network_changes import NetworkChanges
 from sandbox_worker.network.opening import opened_networks
@@ -198,7 +199,15 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
         executions = Executions(
             sandboxes=sandboxes,
             journals=JournalStore(
-                root=root / "journals", work=brief, most_bytes=settings.journal_bytes
+                root=root / "journals",
+                work=brief,
+                most_bytes=settings.journal_bytes,
+                budgets=Budgets(
+                    sandbox=settings.journals_sandbox_bytes,
+                    tenant=settings.journals_tenant_bytes,
+                    host=settings.journals_host_bytes,
+                    reserve=settings.journals_reserve_bytes,
+                ),
             ),
             spans=TracedRuns(tracer_provider=provider),
             clock=clock,

@@ -115,7 +115,7 @@ class MemoryJournals:
         self.full = False
 
     async def open(
-        self, execution: Execution, *, on_full: OnFull, most_bytes: int
+        self, execution: Execution, *, on_full: OnFull, most_bytes: int, disk_bytes: int
     ) -> MemoryJournal:
         if self.full:
             raise StorageUnavailable
@@ -125,6 +125,9 @@ class MemoryJournals:
 
     async def recover(self) -> Sequence[KeptExecution]:
         return self.kept
+
+    async def tidy(self) -> None:
+        """Nothing is over a bound."""
 
 
 @dataclass(slots=True)

@@ -19,6 +19,8 @@ from sandbox_worker.execution import (
     MOST_RECORD_BYTES,
     Exit,
     ExitReason,
+    Gap,
+    GapReason,
     OutputRecord,
     Stream,
     Usage,
@@ -49,10 +51,11 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """An exit, with the bytes of output before it; lost ones count."""
+    """An exit, with the bytes of output before it, and which of them the disk did not take."""
 
     exit: Exit
     size: int
+    lost: tuple[Gap, ...] = ()
 
 
 Entry = OutputRecord | Description | Ending
@@ -79,7 +82,7 @@ def encode_description(description: Description) -> bytes:
 def encode_ending(ending: Ending) -> bytes:
     """Return the terminal frame."""
     exit_ = ending.exit
-    content: dict[str, str | float | None] = {
+    content: dict[str, object] = {
         "reason": exit_.reason.value,
         "code": exit_.code,
         "signal": exit_.signal,
@@ -88,6 +91,8 @@ def encode_ending(ending: Ending) -> bytes:
     if exit_.usage is not None:
         content["cpu_seconds"] = exit_.usage.cpu_seconds
         content["peak_memory_bytes"] = exit_.usage.peak_memory_bytes
+    if ending.lost:
+        content["lost"] = [[gap.first, gap.last, gap.size, gap.reason.value] for gap in ending.lost]
     written_at = round(exit_.ended_at.timestamp() * 1e9)
     return b"".join(
         _frame(_Kind.TERMINAL, exit_.last_sequence, written_at, json.dumps(content).encode())
@@ -151,6 +156,10 @@ def _ending(sequence: int, written_at: int, content: bytes) -> Ending | None:
             ended_at=datetime.fromtimestamp(written_at / 1e9, UTC),
             usage=usage,
         )
-        return Ending(exit=exit_, size=fields["size"])
+        lost = tuple(
+            Gap(first=first, last=last, size=size, reason=GapReason(reason))
+            for first, last, size, reason in fields.get("lost", ())
+        )
+        return Ending(exit=exit_, size=fields["size"], lost=lost)
     except (ValueError, KeyError, TypeError):
         return None

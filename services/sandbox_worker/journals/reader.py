@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandbox_worker.execution import Gap, OutputRecord
+from sandbox_worker.execution import Gap, GapReason, OutputRecord
 from sandbox_worker.execution_errors import CursorGone
 from sandbox_worker.journals.segments import Segment
 
@@ -23,6 +23,8 @@ class _Journal(Protocol):
     def recent(self, sequence: int) -> Sequence[OutputRecord]: ...
 
     async def read(self, segment: Segment, start: int) -> Sequence[OutputRecord]: ...
+
+    def gap_reason(self, first: int, last: int) -> GapReason: ...
 
     def passed(self) -> None: ...
 
@@ -112,7 +114,12 @@ class FileReader:
         if self._next < self._wanted:
             # How much of the hole lies after the cursor is not known.
             raise CursorGone(first)
-        gap = Gap(first=self._next, last=first - 1, size=offset - self._offset)
+        gap = Gap(
+            first=self._next,
+            last=first - 1,
+            size=offset - self._offset,
+            reason=self._journal.gap_reason(self._next, first - 1),
+        )
         self._next, self._offset = first, offset
         return gap
 

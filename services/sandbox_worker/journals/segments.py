@@ -120,6 +120,19 @@ class SegmentFiles:
         entries = [frame.entry for frame in frames(buffer)]
         return [entry for entry in entries if isinstance(entry, OutputRecord)]
 
+    def evict(self, segment: Segment) -> None:
+        """Delete a segment; no other work of the journal has it open."""
+        with contextlib.suppress(OSError):
+            self.path(segment).unlink(missing_ok=True)
+
+    def replace(self, segment: Segment, empty: Segment) -> None:
+        """Delete the newest segment, of which an empty one says where the next record begins."""
+        self.close()
+        with contextlib.suppress(OSError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            os.close(os.open(self.path(empty), flags, 0o600))
+        self.evict(segment)
+
     def remove(self, segments: Sequence[Segment]) -> None:
         """Delete everything, the head last."""
         self.close()

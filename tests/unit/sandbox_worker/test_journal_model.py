@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sandbox_worker.brief_work import LONGEST_SECONDS, REST_SECONDS, BriefWork
-from sandbox_worker.execution import Exit, ExitReason, Gap, OutputRecord, Piece, Stream
+from sandbox_worker.execution import (
+    Exit,
+    ExitReason,
+    Gap,
+    GapReason,
+    OutputRecord,
+    Piece,
+    Stream,
+)
 from sandbox_worker.execution_errors import CursorGone
 from sandbox_worker.journals.encoding import FRAME_BYTES
 from sandbox_worker.journals.file_journal import FileJournal
@@ -118,6 +126,19 @@ class JournalMachine(RuleBasedStateMachine):
         exit_ = Exit(reason=ExitReason.EXITED, last_sequence=len(self.written), ended_at=AT, code=0)
         if self.loop.run_until_complete(self.journal.finish(exit_)):
             self.exit = exit_
+
+    @rule(is_undone=st.booleans())
+    def evict(self, is_undone: bool) -> None:
+        """Let the oldest go; the process may be lost before the disk has done that."""
+        if not self.journal.may_evict(newest=True):
+            return
+        before = {path: path.read_bytes() for path in self.root.glob("*.segment")}
+        self.loop.run_until_complete(self.journal.evict(GapReason.EVICTED))
+        if not is_undone:
+            return
+        for path, content in before.items():
+            path.write_bytes(content)
+        self.crash(0)
 
     @rule(torn=st.integers(0, 60))
     def crash(self, torn: int) -> None:
