@@ -199,11 +199,14 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True)
 class OutputGap:
-    """Output that is missing: records that were dropped or lost, with `size` bytes."""
+    """Output that is missing, with `size` bytes; `reason` is `dropped` where the command wrote more
+    than is kept of one, `evicted` where all commands did, `disk_full`, `disk_failed` or `unknown`.
+    """
 
     first_sequence: int
     last_sequence: int
     size: int
+    reason: str = "unknown"
 
     @classmethod
     def read(cls, document: JsonObject) -> OutputGap:
@@ -212,6 +215,7 @@ class OutputGap:
             first_sequence=form.number(document, "first_sequence"),
             last_sequence=form.number(document, "last_sequence"),
             size=form.number(document, "bytes"),
+            reason=form.text(document, "reason") or "unknown",
         )
 
 

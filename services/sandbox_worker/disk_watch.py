@@ -1,8 +1,9 @@
 """Ends sandboxes that have written more to their workspace than they may.
 
-A measured walk, not a quota: what is written between two walks gets through, files that are deleted
-but open are not seen, and a walk takes about 5 s for a million entries. Walks follow each other at
-least a second apart, one sandbox at a time, and take at most a fifth of one processor.
+A measured walk, not a quota: what is written between two walks gets through, and a walk takes about
+5 s for a million entries. Walks follow each other at least a second apart, one sandbox at a time,
+and take at most a fifth of one processor. Files that are deleted count while a process has them
+open; those that are only mapped or on their way between processes are not seen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 import stat
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Self
 from chassis.errors import FairleadError
 from sandbox_worker.execution import ExitReason
 from sandbox_worker.held_sandbox import HeldSandbox
+from sandbox_worker.isolation.descendants import below
 from sandbox_worker.ports import Trees
 from sandbox_worker.sandboxes import Sandboxes
 
@@ -79,18 +82,20 @@ class DiskWatch:
         sandbox = held.sandbox
         tree = await self._trees.find(sandbox.workspace_id)
         most = sandbox.limits.disk_bytes
-        if tree.layers is not None:
-            return await self._measure(Path(tree.layers.upper), most) > most
-        # A tree without layers: what it held when it was seen first is not the sandbox's.
-        found = self._found.get(sandbox.sandbox_id)
-        if found is None:
-            self._found[sandbox.sandbox_id] = await self._measure(tree.path, 1 << 62)
+        root = tree.path if tree.layers is None else Path(tree.layers.upper)
+        if tree.layers is None and sandbox.sandbox_id not in self._found:
+            # What it held when it was seen first is not the sandbox's.
+            self._found[sandbox.sandbox_id] = await self._apart(measure, root, 1 << 62)
             return False
-        return await self._measure(tree.path, found + most) > found + most
+        most += self._found.get(sandbox.sandbox_id, 0)
+        total = await self._apart(measure, root, most)
+        if total <= most and held.enclosure is not None:
+            total += await self._apart(deleted_bytes, held.enclosure.first_process, root)
+        return total > most
 
-    async def _measure(self, root: Path, most: int) -> int:
+    async def _apart(self, work: Callable[..., int], *arguments: object) -> int:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, measure, root, most)
+        return await loop.run_in_executor(self._executor, work, *arguments)
 
     async def _go_round(self) -> None:
         while True:
@@ -125,6 +130,31 @@ def measure(root: Path, most: int) -> int:
     finally:
         for directory, _ in levels:
             os.close(directory)
+    return total
+
+
+def deleted_bytes(first: int, root: Path) -> int:
+    """Return the bytes on disk of files without a name that processes below `first` have open, on
+    the file system of `root` or one that shows it; none below 0. Blocking.
+    """
+    if not first:
+        return 0
+    total = 0
+    seen: set[tuple[int, int]] = set()
+    devices: set[int] = set()
+    for place in (str(root), f"/proc/{first}/root/workspace"):
+        with suppress(OSError):
+            devices.add(os.stat(place).st_dev)
+    for pid in below(first):
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    found = os.stat(f"/proc/{pid}/fd/{name}")
+                    key = found.st_dev, found.st_ino
+                    if found.st_nlink or found.st_dev not in devices or key in seen:
+                        continue
+                    seen.add(key)
+                    total += found.st_blocks * _BLOCK
     return total
 
 

@@ -148,6 +148,11 @@ class Enclosure(Protocol):
         """The walls around it, by name: those that stand, and those that are missing and why."""
         ...
 
+    @property
+    def first_process(self) -> int:
+        """The host's number of its first process, above all others; 0 when it is not known."""
+        ...
+
     async def hold(self, fence: Fence, seconds: float) -> None:
         """Let it live for `seconds` more, by the boot-time clock; it ends itself when they are
         over, also when nobody tells it to.

@@ -92,7 +92,12 @@ def to_messages(frame: AttachedFrame) -> Sequence[Message]:
         case Exit():
             return [_said("exit", exit=exit_json(frame))]
         case Gap():
-            gap = {"first_sequence": frame.first, "last_sequence": frame.last, "bytes": frame.size}
+            gap = {
+                "first_sequence": frame.first,
+                "last_sequence": frame.last,
+                "bytes": frame.size,
+                "reason": frame.reason.value,
+            }
             return [_said("gap", gap=gap)]
         case records:
             return [_POSITION.pack(record.sequence) + record.content for record in records]

@@ -37,6 +37,16 @@ class ExitReason(StrEnum):
     LIMIT_DISK = "limit_disk"
 
 
+class GapReason(StrEnum):
+    """Why records are missing; see execution.proto."""
+
+    UNKNOWN = "unknown"
+    DROPPED = "dropped"
+    EVICTED = "evicted"
+    DISK_FULL = "disk_full"
+    DISK_FAILED = "disk_failed"
+
+
 class OnFull(StrEnum):
     """What happens when the output that is kept has reached its bound; see execution.proto."""
 
@@ -115,6 +125,7 @@ class OutputGap:
     first_sequence: int
     last_sequence: int
     size: int
+    reason: GapReason = GapReason.UNKNOWN
 
 
 OutputFrame = Execution | OutputRecord | OutputGap | Exit

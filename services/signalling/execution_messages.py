@@ -15,6 +15,7 @@ from signalling.execution import (
     ExecutionState,
     Exit,
     ExitReason,
+    GapReason,
     OnFull,
     OutputFrame,
     OutputGap,
@@ -34,6 +35,14 @@ _EXIT_REASONS = {
     ExitReason.LIMIT_PIDS: pb.EXIT_REASON_LIMIT_PIDS,
     ExitReason.LIMIT_DISK: pb.EXIT_REASON_LIMIT_DISK,
 }
+_GAP_REASONS = {
+    GapReason.UNKNOWN: pb.GAP_REASON_UNSPECIFIED,
+    GapReason.DROPPED: pb.GAP_REASON_DROPPED,
+    GapReason.EVICTED: pb.GAP_REASON_EVICTED,
+    GapReason.DISK_FULL: pb.GAP_REASON_DISK_FULL,
+    GapReason.DISK_FAILED: pb.GAP_REASON_DISK_FAILED,
+}
+_GAP_REASON_OF = {number: reason for reason, number in _GAP_REASONS.items()}
 _STATES = {
     ExecutionState.RUNNING: pb.EXECUTION_STATE_RUNNING,
     ExecutionState.EXITED: pb.EXECUTION_STATE_EXITED,
@@ -216,7 +225,10 @@ def from_output(message: pb.OutputRecord) -> OutputRecord:
 def to_gap(gap: OutputGap) -> pb.OutputGap:
     """Return a gap as a message."""
     return pb.OutputGap(
-        first_sequence=gap.first_sequence, last_sequence=gap.last_sequence, bytes=gap.size
+        first_sequence=gap.first_sequence,
+        last_sequence=gap.last_sequence,
+        bytes=gap.size,
+        reason=_GAP_REASONS[gap.reason],
     )
 
 
@@ -244,6 +256,7 @@ def from_frame(message: pb.WatchOutputResponse) -> OutputFrame | None:
             return from_exit(message.exit)
         case "gap":
             gap = message.gap
-            return OutputGap(gap.first_sequence, gap.last_sequence, gap.bytes)
+            reason = _GAP_REASON_OF.get(gap.reason, GapReason.UNKNOWN)
+            return OutputGap(gap.first_sequence, gap.last_sequence, gap.bytes, reason)
         case _:
             return None

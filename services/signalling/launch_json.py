@@ -87,6 +87,7 @@ def gap_json(gap: OutputGap) -> Json:
         "first_sequence": gap.first_sequence,
         "last_sequence": gap.last_sequence,
         "bytes": gap.size,
+        "reason": gap.reason.value,
     }
 
 

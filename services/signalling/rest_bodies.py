@@ -11,6 +11,7 @@ from signalling.execution import (
     Command,
     ExecutionState,
     ExitReason,
+    GapReason,
     OnFull,
     OutputStream,
     TerminalSize,
@@ -157,6 +158,10 @@ class GapAnswer(Answer):
     first_sequence: int
     last_sequence: int
     bytes: int = Field(description="Bytes of output that are missing.")
+    reason: GapReason = Field(
+        description="Why: more was written than is kept of an execution (`dropped`) or of all"
+        " together (`evicted`), or the host's disk was full or failed."
+    )
 
 
 class FailureAnswer(Answer):

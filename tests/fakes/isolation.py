@@ -145,6 +145,7 @@ class ScriptedEnclosure:
         self.programs: dict[str, ScriptedProgram] = {}
         self.ports: dict[int, socket.socket] = {}
         self.walls = WALLS
+        self.first_process = 0
         self.fence = NO_FENCE
         self.held_for = 0.0
         self.listener: socket.socket | None = None

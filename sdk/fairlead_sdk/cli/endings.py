@@ -7,6 +7,12 @@ import signal
 from fairlead_sdk.records import Exit, Failure, OutputGap
 from fairlead_sdk.repository import Repository
 
+_GAPS = {
+    "dropped": ": more was written than is kept",
+    "evicted": ": more was written than is kept of all commands together",
+    "disk_full": ": the host's disk was full",
+    "disk_failed": ": the host's disk failed",
+}
 _NO_DIRECTORY = frozenset({"directory_not_found", "directory_invalid"})
 
 
@@ -25,7 +31,8 @@ def explained(failure: Failure, repository: Repository, *, from_: str) -> Failur
 
 def gap_of(gap: OutputGap) -> str:
     """Say how much of the output is missing."""
-    return f"{gap.size:,} bytes of output are missing here: more was written than is kept."
+    why = _GAPS.get(gap.reason, "")
+    return f"{gap.size:,} bytes of output are missing here{why}."
 
 
 def ending_of(exit_: Exit) -> str:

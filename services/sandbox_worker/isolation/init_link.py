@@ -71,8 +71,9 @@ class InitEnded(Exception):
 class InitEnclosure:
     """All that the worker knows about one init and what runs below it.
 
-    `view` is where the sandbox sees its workspace; None when that is where it is. `lend` opens what
-    a workspace needs for the init, `clear` removes what is left at the end.
+    `view` is where the sandbox sees its workspace; None when that is where it is. `find_first`
+    finds the host's number of the init, which the init tells itself without it. `lend` opens what a
+    workspace needs for the init, `clear` removes what is left at the end.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class InitEnclosure:
         kill: Callable[[], Awaitable[None]],
         clear: Callable[[], Awaitable[None]],
         view: Path | None = None,
+        find_first: Callable[[], int] | None = None,
     ) -> None:
         self._sandbox_id = sandbox_id
         self._limits = Limits()
@@ -99,6 +101,8 @@ class InitEnclosure:
         self._kill = kill
         self._clear = clear
         self._view = view
+        self._find_first = find_first
+        self._first = 0
         self._tree: Path | None = None
         self._loop = asyncio.get_running_loop()
         self._answers: dict[bytes, asyncio.Future[Answer]] = {}
@@ -112,6 +116,10 @@ class InitEnclosure:
     @property
     def limits(self) -> Limits:
         return self._limits
+
+    @property
+    def first_process(self) -> int:
+        return self._first if self._find_first is None else self._find_first()
 
     @property
     def walls(self) -> Sequence[Wall]:
@@ -368,6 +376,8 @@ class InitEnclosure:
             if program is not None:
                 program.on_end(program_end(*(int(each) for each in fields[2:5])))
             return
+        if fields[0] == b"ready":
+            self._first = int(fields[1])
         answer = self._answers.get(fields[1])
         if answer is None or answer.done():
             close_all(descriptors)

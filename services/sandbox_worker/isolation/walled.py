@@ -155,6 +155,7 @@ class WalledIsolation:
             lend=init.lend,
             kill=init.kill,
             clear=_nothing_left,
+            find_first=init.pid,
         )
         init.become(enclosure)
         return enclosure

@@ -66,6 +66,17 @@ class WalledInit:
         """Whether it ended before it was given away."""
         return self._is_ours and self._near.fileno() < 0
 
+    def pid(self) -> int:
+        """Return its number on this host, of which its descriptor tells (proc(5)); 0 when it is
+        gone.
+        """
+        try:
+            with open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as facts:
+                numbers = [line.split()[1] for line in facts if line.startswith("Pid:")]
+        except OSError:
+            return 0
+        return max([0, *map(int, numbers)])
+
     def give(self) -> socket.socket:
         """Give the near end of its link away, for good."""
         self._loop.remove_reader(self._near.fileno())

@@ -15,6 +15,7 @@ from sandbox_worker.execution import (
     Exit,
     ExitReason,
     Gap,
+    GapReason,
     OnFull,
     OutputRecord,
     Stream,
@@ -36,6 +37,13 @@ _REASONS = {
 _STREAMS = {
     Stream.STDOUT: pb.OUTPUT_STREAM_STDOUT,
     Stream.STDERR: pb.OUTPUT_STREAM_STDERR,
+}
+_GAP_REASONS = {
+    GapReason.UNKNOWN: pb.GAP_REASON_UNSPECIFIED,
+    GapReason.DROPPED: pb.GAP_REASON_DROPPED,
+    GapReason.EVICTED: pb.GAP_REASON_EVICTED,
+    GapReason.DISK_FULL: pb.GAP_REASON_DISK_FULL,
+    GapReason.DISK_FAILED: pb.GAP_REASON_DISK_FAILED,
 }
 _ON_FULL = {
     pb.ON_FULL_UNSPECIFIED: OnFull.DROP_OLDEST,
@@ -115,7 +123,12 @@ def to_responses(execution_id: str, frame: Frame) -> Sequence[pb.WatchOutputResp
 
 def to_gap(gap: Gap) -> pb.OutputGap:
     """Return a gap as a message."""
-    return pb.OutputGap(first_sequence=gap.first, last_sequence=gap.last, bytes=gap.size)
+    return pb.OutputGap(
+        first_sequence=gap.first,
+        last_sequence=gap.last,
+        bytes=gap.size,
+        reason=_GAP_REASONS[gap.reason],
+    )
 
 
 def fill_output(message: pb.OutputRecord, execution_id: str, record: OutputRecord) -> None:

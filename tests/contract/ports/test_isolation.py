@@ -25,6 +25,7 @@ from sandbox_worker.execution import TerminalSize
 from sandbox_worker.file import FileKind
 from sandbox_worker.file_line import FileLine, read_stat
 from sandbox_worker.isolation import process as process_module
+from sandbox_worker.isolation.descendants import below
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.ports import Enclosure, Isolation, Program, ProgramOrder, Tree
 from sandbox_worker.sandbox import HOST_NETWORK, Fence, Hold, Limits, NetworkMode, NetworkPolicy
@@ -197,6 +198,7 @@ async def test_it_runs_a_program(subject: Subject) -> None:
         assert usage is not None
         assert 0 < usage.cpu_seconds < 5
         assert 1 << 20 < usage.peak_memory_bytes < 1 << 30
+        assert enclosure.first_process in below(os.getpid())
     await enclosure.destroy()
 
 

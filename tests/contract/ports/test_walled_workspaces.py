@@ -14,10 +14,10 @@ import pytest_asyncio
 from chassis.errors import FairleadError
 from chassis.ids import random_id
 from fairlead_walls.survey import Survey
-from sandbox_worker.disk_watch import measure
+from sandbox_worker.disk_watch import deleted_bytes, measure
 from sandbox_worker.isolation.init_link import InitEnclosure
 from sandbox_worker.isolation.walled import WalledIsolation
-from sandbox_worker.ports import Tree
+from sandbox_worker.ports import ProgramOrder, Tree
 from sandbox_worker.sandbox import Limits, NetworkMode, NetworkPolicy
 from sandbox_worker.trees import HostTrees
 from tests.fakes.git_client import GitClient
@@ -174,6 +174,35 @@ async def test_what_a_sandbox_has_shut_is_counted_and_removed(
     await room.trees.discard(made.workspace_id)
     assert not path.exists()
     assert not (room.layout.layers / made.workspace_id).exists()
+
+
+@pytest.mark.parametrize("overlay", [True, False])
+async def test_what_is_deleted_counts_as_long_as_it_is_open(
+    room: ProvisionerRoom, client: GitClient, isolation: WalledIsolation, overlay: bool
+) -> None:
+    await room.upload(client)
+    made, path = await room.make("k", client.source(), overlay=overlay)
+    tree = await tree_of(room, made.workspace_id)
+    enclosure = await enclosed(isolation, tree)
+    fill = (
+        "exec 3> big; rm big; head -c 300000 /dev/urandom >&3; (exec sleep 600) & "
+        "exec 4> /tmp/big; rm /tmp/big; head -c 200000 /dev/urandom >&4; sync; echo done; sleep 600"
+    )
+    program = await enclosure.start(
+        ProgramOrder(
+            execution_id=random_id("exe"),
+            arguments=("sh", "-c", fill),
+            environment={},
+            directory="",
+            stdin=False,
+        )
+    )
+    assert await program.read()
+    top = Path(tree.layers.upper) if tree.layers else path
+    assert 300_000 <= deleted_bytes(enclosure.first_process, top) < 400_000
+    await enclosure.destroy()
+    program.close()
+    assert deleted_bytes(enclosure.first_process, top) == 0
 
 
 async def test_binding_later_and_too_late(

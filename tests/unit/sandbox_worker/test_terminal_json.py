@@ -68,7 +68,10 @@ def test_what_a_terminal_shows() -> None:
         (TerminalTakenOver(), {"type": "taken_over"}),
         (
             Gap(1, 4, 99),
-            {"type": "gap", "gap": {"first_sequence": 1, "last_sequence": 4, "bytes": 99}},
+            {
+                "type": "gap",
+                "gap": {"first_sequence": 1, "last_sequence": 4, "bytes": 99, "reason": "unknown"},
+            },
         ),
     ]
     for frame, expected in said:

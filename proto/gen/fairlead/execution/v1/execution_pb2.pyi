@@ -118,6 +118,38 @@ EXIT_REASON_LIMIT_DISK: ExitReason.ValueType  # 8
 """The sandbox wrote more than it may, and it was killed."""
 Global___ExitReason: _TypeAlias = ExitReason  # noqa: Y015
 
+class _GapReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GAP_REASON_UNSPECIFIED: _GapReason.ValueType  # 0
+    """Not known, as after a restart of the worker."""
+    GAP_REASON_DROPPED: _GapReason.ValueType  # 1
+    """The execution has written more than is kept of one."""
+    GAP_REASON_EVICTED: _GapReason.ValueType  # 2
+    """Executions of the sandbox, the tenant or the host have written more than is kept of all, or the disk has become short of space."""
+    GAP_REASON_DISK_FULL: _GapReason.ValueType  # 3
+    """The host's disk was full."""
+    GAP_REASON_DISK_FAILED: _GapReason.ValueType  # 4
+    """The host's disk failed."""
+
+class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper):
+    """GapReason says why records are missing."""
+
+GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
+"""Not known, as after a restart of the worker."""
+GAP_REASON_DROPPED: GapReason.ValueType  # 1
+"""The execution has written more than is kept of one."""
+GAP_REASON_EVICTED: GapReason.ValueType  # 2
+"""Executions of the sandbox, the tenant or the host have written more than is kept of all, or the disk has become short of space."""
+GAP_REASON_DISK_FULL: GapReason.ValueType  # 3
+"""The host's disk was full."""
+GAP_REASON_DISK_FAILED: GapReason.ValueType  # 4
+"""The host's disk failed."""
+Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
+
 class _OnFull:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -418,22 +450,26 @@ class OutputGap(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _builtins.int
     LAST_SEQUENCE_FIELD_NUMBER: _builtins.int
     BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     first_sequence: _builtins.int
     """Number of the first record that is missing."""
     last_sequence: _builtins.int
     """Number of the last record that is missing."""
     bytes: _builtins.int
     """Bytes of output that they held."""
+    reason: Global___GapReason.ValueType
+    """Why they are missing."""
     def __init__(
         self,
         *,
         first_sequence: _builtins.int = ...,
         last_sequence: _builtins.int = ...,
         bytes: _builtins.int = ...,
+        reason: Global___GapReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "first_sequence", b"first_sequence", "last_sequence", b"last_sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "first_sequence", b"first_sequence", "last_sequence", b"last_sequence", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
