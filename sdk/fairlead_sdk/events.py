@@ -68,11 +68,15 @@ class LaunchProvisioned:
 
 @dataclass(frozen=True, slots=True)
 class LaunchExited:
-    """The command has ended; `changed_files` is absent when they could not be counted."""
+    """The command has ended; `changed_files` is absent when they could not be counted.
+
+    `refused_connections` are entries of an allow list that would permit what the network refused.
+    """
 
     exit: Exit
     changed_files: int | None
     discarded: bool
+    refused_connections: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,7 @@ def _milestone(name: str, fields: JsonObject) -> Happening | None:
                 exit=Exit.read(form.child(fields, "exit") or {}),
                 changed_files=form.optional_number(fields, "changed_files"),
                 discarded=form.flag(fields, "discarded"),
+                refused_connections=form.texts(fields, "refused_connections"),
             )
         case "failed":
             return LaunchStopped(Failure.read(form.child(fields, "failure") or {}))

@@ -7,11 +7,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager, nullcontext
 from typing import TypeVar
 
-from chassis.errors import DeadlineExceeded, FairleadError, Internal, Unavailable
+from chassis.errors import (
+    DeadlineExceeded,
+    FairleadError,
+    Internal,
+    NotFound,
+    Unavailable,
+)
 from chassis.ids import derived_id, is_id, random_id
 from chassis.limits import check_size
 from fairlead_limits import table
@@ -26,7 +32,13 @@ from signalling.execution import (
     TerminalSize,
 )
 from signalling.host import Host
-from signalling.launch_errors import Draining, ExecutionNotFound, HostLost, SandboxNotFound
+from signalling.launch_errors import (
+    Draining,
+    ExecutionNotFound,
+    HostLost,
+    SandboxLost,
+    SandboxNotFound,
+)
 from signalling.launch_output import last_of
 from signalling.launch_record import ExecutionPlace, LaunchTimings
 from signalling.launch_request import check_command, check_key, check_terminal
@@ -74,9 +86,10 @@ class Executor:
         worker_key = _worker_key(key)
         check_command(command)
         place = await self.place_of_sandbox(tenant, sandbox_id)
-        execution = await self._executions.start(
-            place.host, tenant=tenant, key=worker_key, sandbox_id=sandbox_id, command=command
-        )
+        with self._naming_the_workspace(sandbox_id):
+            execution = await self._executions.start(
+                place.host, tenant=tenant, key=worker_key, sandbox_id=sandbox_id, command=command
+            )
         await self._note(execution.execution_id, place)
         return execution
 
@@ -98,7 +111,9 @@ class Executor:
             command=command,
             after=after,
         )
-        async with running as (execution, frames):
+        async with AsyncExitStack() as stack:
+            with self._naming_the_workspace(sandbox_id):
+                execution, frames = await stack.enter_async_context(running)
             await self._note(execution.execution_id, place)
             yield execution
             following = self._follow(place, execution.execution_id, after, frames)
@@ -275,6 +290,17 @@ class Executor:
             raise SandboxNotFound(sandbox_id)
         self._remember(sandbox_id, place)
         return self._current(place)
+
+    @contextmanager
+    def _naming_the_workspace(self, sandbox_id: str) -> Iterator[None]:
+        """Say of a launch's sandbox that is not at its worker any more what is left of it."""
+        try:
+            yield
+        except NotFound as gone:
+            workspace_id = self._launches.workspace_of_sandbox(sandbox_id)
+            if gone.reason != "sandbox_not_found" or not workspace_id:
+                raise
+            raise SandboxLost(sandbox_id, workspace_id) from gone
 
     async def _execution(self, tenant: str, execution_id: str) -> ExecutionPlace:
         if not is_id("exe", execution_id):

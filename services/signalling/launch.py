@@ -218,11 +218,15 @@ class LaunchProvisioned:
 
 @dataclass(frozen=True, slots=True)
 class LaunchExited:
-    """The command has ended (terminal); `changed_files` is absent when they were not counted."""
+    """The command has ended (terminal); `changed_files` is absent when they were not counted.
+
+    `refused` are entries of an allow list that would permit connections that were refused.
+    """
 
     exit: Exit
     changed_files: int | None
     discarded: bool
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,14 +194,20 @@ class StepTimeout(DeadlineExceeded):
         )
 
 
-class HostLost(Unavailable):
-    """The host went away while the launch ran on it."""
+def _way_back(workspace_id: str) -> str:
+    return f"Its workspace is kept: fairlead launch --workspace {workspace_id} -- COMMAND"
 
-    def __init__(self) -> None:
+
+class HostLost(Unavailable):
+    """The host went away while the launch ran on it; `workspace_id` is what is kept there."""
+
+    def __init__(self, workspace_id: str = "") -> None:
         super().__init__(
             "The host went away while the command ran.",
             reason="host_lost",
-            remedy="Launch again; another host takes it.",
+            remedy=_way_back(workspace_id)
+            if workspace_id
+            else "Launch again; another host takes it.",
         )
 
 
@@ -236,6 +242,18 @@ class SandboxNotFound(NotFound):
             reason="sandbox_not_found",
             remedy="`fairlead sandbox ls` lists them; it was released, or its lease has ended.",
             fields={"sandbox_id": sandbox_id[:64]},
+        )
+
+
+class SandboxLost(NotFound):
+    """The sandbox of a launch ended with its worker; the launch holds its workspace still."""
+
+    def __init__(self, sandbox_id: str, workspace_id: str) -> None:
+        super().__init__(
+            "The launch's sandbox is gone: its worker was restarted.",
+            reason="sandbox_not_found",
+            remedy=_way_back(workspace_id),
+            fields={"sandbox_id": sandbox_id[:64], "workspace_id": workspace_id},
         )
 
 

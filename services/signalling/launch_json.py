@@ -200,11 +200,12 @@ def happening_json(
             return "answer", {"session_id": session_id, "answer": answer}
         case LaunchProvisioned(launch):
             return "provisioned", {"launch": launch_json(launch)}
-        case LaunchExited(exit_, changed_files, discarded):
+        case LaunchExited(exit_, changed_files, discarded, refused):
             return "exited", {
                 "exit": exit_json(exit_),
                 "changed_files": changed_files,
                 "discarded": discarded,
+                "refused_connections": list(refused),
             }
         case LaunchFailed(failure):
             return "failed", {"failure": failure_json(failure)}

@@ -131,10 +131,13 @@ def to_event(event: LaunchEvent) -> pb.LaunchEvent:
             message.gap.CopyFrom(to_gap(gap))
         case LaunchProvisioned(launch):
             message.provisioned.launch.CopyFrom(to_launch(launch))
-        case LaunchExited(exit_, changed_files, discarded):
+        case LaunchExited(exit_, changed_files, discarded, refused):
             message.exited.CopyFrom(
                 pb.LaunchExited(
-                    exit=to_exit(exit_), changed_files=changed_files, discarded=discarded
+                    exit=to_exit(exit_),
+                    changed_files=changed_files,
+                    discarded=discarded,
+                    refused_connections=refused,
                 )
             )
         case LaunchFailed(failure):

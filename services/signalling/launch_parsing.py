@@ -70,6 +70,9 @@ class _Fields:
             raise ValueError(f"{name} is not a list")
         return tuple(str(item) for item in value)
 
+    def optional_texts(self, name: str) -> tuple[str, ...]:
+        return self.texts(name) if name in self._fields else ()
+
     def objects(self, name: str) -> tuple[_Fields, ...]:
         value = self._fields.get(name)
         if not isinstance(value, list):
@@ -251,6 +254,7 @@ def _happening(name: str, fields: _Fields) -> Happening:
                 _exit(fields.object("exit")),
                 fields.optional_number("changed_files"),
                 fields.flag("discarded"),
+                fields.optional_texts("refused_connections"),
             )
         case "failed":
             return LaunchFailed(_failure(fields))

@@ -50,15 +50,15 @@ class LaunchRelease:
         """Give everything back."""
         await self._give_back(announce=False)
 
-    async def undo(self) -> None:
+    async def undo(self, *, but_workspace: bool = False) -> None:
         """Give everything back that a step made or was making, and announce each."""
-        await self._give_back(announce=True)
+        await self._give_back(announce=True, but_workspace=but_workspace)
 
-    async def _give_back(self, *, announce: bool) -> None:
+    async def _give_back(self, *, announce: bool, but_workspace: bool = False) -> None:
         async with asyncio.TaskGroup() as group:
             # Also without an offer: a client may have opened sessions while the launch was held.
             group.create_task(self._close_channel(announce=announce))
-            group.create_task(self._release_host(announce=announce))
+            group.create_task(self._release_host(announce=announce, but_workspace=but_workspace))
 
     async def _close_channel(self, *, announce: bool) -> None:
         began = self._clock.monotonic()
@@ -68,7 +68,7 @@ class LaunchRelease:
         if announce:
             self._undone(Step.CHANNEL, began, confirmed=confirmed)
 
-    async def _release_host(self, *, announce: bool) -> None:
+    async def _release_host(self, *, announce: bool, but_workspace: bool) -> None:
         tenant, key = self._live.tenant, self._live.launch_id
         began = self._clock.monotonic()
         confirmed = await self._surely(
@@ -78,7 +78,7 @@ class LaunchRelease:
         if announce:
             self._undone(Step.EXECUTION, began, confirmed=confirmed)
             self._undone(Step.SANDBOX, began, confirmed=confirmed)
-        if self._live.record.workspace_lent:
+        if self._live.record.workspace_lent or but_workspace:
             return
         began = self._clock.monotonic()
         confirmed = await self._surely(

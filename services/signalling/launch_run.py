@@ -44,6 +44,7 @@ from signalling.uploads import Uploads
 
 _log = logging.getLogger(__name__)
 
+_HOST_LOST = HostLost().reason
 RESTARTED = Failure(
     None,
     "signalling_restarted",
@@ -136,23 +137,28 @@ class LaunchRun:
                 renewing.cancel()
         if exit_.reason is ExitReason.HOST_LOST:
             self._live.update(self._live.launch.stopped(exit_))
-            raise LaunchBroken(failure_of(Step.EXECUTION, HostLost()))
+            raise self._host_lost()
         if exit_.reason is ExitReason.RELEASED:
             self._live.update(self._live.launch.stopped(exit_))
             raise _LeaseOver
         launch = self._live.launch
-        changed = await self._count_changes()
+        changed, refused = await asyncio.gather(self._count_changes(), self._refused())
         now = self._clock.now()
         exited = launch.exited(exit_, now)
         if launch.keep:
             exited = exited.renewed(now + self._live.record.lease)
         kept = launch.keep or self._live.record.workspace_lent
-        told = LaunchExited(exit_, changed, discarded=not kept and changed != 0)
+        told = LaunchExited(exit_, changed, discarded=not kept and changed != 0, refused=refused)
         self._live.update(exited, told)
         if launch.keep:
             await self._set_leases(self._live.record.lease)
         else:
             await self._give_back()
+
+    def _host_lost(self) -> LaunchBroken:
+        kept = self._live.launch.keep or self._live.record.workspace_lent
+        workspace_id = self._live.launch.workspace_id if kept else ""
+        return LaunchBroken(failure_of(Step.EXECUTION, HostLost(workspace_id)))
 
     async def _wait_for_exit(self, started: Following | None) -> Exit:
         """Follow the execution across broken streams; raises LaunchBroken for a lost host."""
@@ -168,7 +174,7 @@ class LaunchRun:
                         if isinstance(frame, Execution) and frame.exit is not None:
                             return frame.exit
             except NotFound as gone:
-                raise LaunchBroken(failure_of(Step.EXECUTION, HostLost())) from gone
+                raise self._host_lost() from gone
             except (Unavailable, DeadlineExceeded, Internal, OutOfRange) as away:
                 _log.warning(
                     "execution cannot be followed",
@@ -178,7 +184,7 @@ class LaunchRun:
             if heard:
                 last_heard, pause = now, self._timings.retry_pause
             elif now - last_heard > self._timings.host_lost_after:
-                raise LaunchBroken(failure_of(Step.EXECUTION, HostLost()))
+                raise self._host_lost()
             await asyncio.sleep(pause)
             pause = min(pause * 2, self._timings.retry_pause_limit)
             following, heard = self._follow(), False
@@ -250,6 +256,19 @@ class LaunchRun:
             _log.warning("changes were not counted", extra={"launch_id": self._live.launch_id})
             return None
 
+    async def _refused(self) -> tuple[str, ...]:
+        """Return what an allow list would need for connections that the network has refused."""
+        try:
+            async with asyncio.timeout(self._timings.count_patience):
+                found = await self._mesh.sandboxes.network(
+                    self._steps.host,
+                    tenant=self._live.tenant,
+                    sandbox_id=self._live.launch.sandbox_id,
+                )
+                return found.unlisted
+        except (FairleadError, TimeoutError):
+            return ()
+
     async def _supervise(self, work: Coroutine[object, object, None]) -> None:
         """Run `work` until it is done or somebody wishes the end; then conclude."""
         working = asyncio.ensure_future(work)
@@ -293,11 +312,23 @@ class LaunchRun:
         if self._live.launch.state.terminal:
             await self._give_back()
             return
-        await self._release.undo()
+        # What was to be kept is not lost with the sandbox.
+        keeps = failure.reason == _HOST_LOST and self._live.launch.keep
+        await self._release.undo(but_workspace=keeps)
+        if keeps:
+            await self._keep_workspace()
         await self._note_exit()
         now = self._clock.now()
         launch = self._live.launch.failed(failure, now).released(now)
         self._live.update(launch, LaunchFailed(failure))
+
+    async def _keep_workspace(self) -> None:
+        try:
+            async with asyncio.timeout(self._timings.release_timeout):
+                lease = self._live.record.lease
+                await self._steps.hold_workspace(self._live.launch.workspace_id, lease)
+        except (FairleadError, TimeoutError):
+            _log.warning("the lease was not set", extra={"launch_id": self._live.launch_id})
 
     async def _end(self, reason: CancelReason) -> None:
         if self._live.launch.state.terminal:

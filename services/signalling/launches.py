@@ -142,6 +142,14 @@ class Launches:
                 return ExecutionPlace(live.tenant, self.host_of(live.record), sandbox_id)
         return None
 
+    def workspace_of_sandbox(self, sandbox_id: str) -> str:
+        """Return the workspace of the launch in memory that holds a sandbox; empty without one."""
+        for live in self._mirror.all():
+            launch = live.launch
+            if launch.sandbox_id == sandbox_id and launch.released_at is None:
+                return launch.workspace_id
+        return ""
+
     def place_of_execution(self, execution_id: str) -> ExecutionPlace | None:
         """Return where the command of a launch in memory runs."""
         for live in self._mirror.all():

@@ -251,6 +251,9 @@ class ExitedAnswer(Answer):
     exit: ExitAnswer
     changed_files: int | None
     discarded: bool
+    refused_connections: list[str] = Field(
+        description="Entries of an allow list that would permit connections that were refused."
+    )
 
 
 class FailedAnswer(Answer):

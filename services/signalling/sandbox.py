@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from chassis.allow_list import DEFAULT_PORTS, AllowEntryInvalid, parse_allow_list
 
 
 class SandboxState(StrEnum):
@@ -42,12 +45,32 @@ class NetworkDecision:
     reason: str
 
 
+_UNLISTED = ("not_listed", "port_not_listed")
+_MOST_ENTRIES = 16
+
+
 @dataclass(frozen=True, slots=True)
 class NetworkView:
     """What a sandbox reaches, and what it lately tried to reach, oldest first."""
 
     policy: NetworkPolicy
     decisions: tuple[NetworkDecision, ...]
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Entries of an allow list that would permit what was refused for want of one; at most
+        16.
+        """
+        found: dict[str, None] = {}
+        for decision in self.decisions:
+            if decision.reason not in _UNLISTED or not decision.host:
+                continue
+            host = f"[{decision.host}]" if ":" in decision.host else decision.host
+            entry = host if decision.port in DEFAULT_PORTS else f"{host}:{decision.port}"
+            with suppress(AllowEntryInvalid):  # a host that cannot be listed
+                parse_allow_list([entry])
+                found[entry] = None
+        return tuple(found)[:_MOST_ENTRIES]
 
 
 @dataclass(frozen=True, slots=True)

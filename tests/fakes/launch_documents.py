@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 LAUNCH_ID = "lch_" + "a" * 26
 SANDBOX_ID = "sbx_" + "b" * 26
@@ -88,12 +88,20 @@ def ending(code: int | None = 0, *, reason: str = "exited", signal: int | None =
     }
 
 
-def exited(cursor: str = "9", code: int | None = 0, *, changed: int = 0, **how: object) -> Document:
+def exited(
+    cursor: str = "9",
+    code: int | None = 0,
+    *,
+    changed: int = 0,
+    refused: Sequence[str] = (),
+    **how: object,
+) -> Document:
     """Make the terminal event of a command that ended."""
     fields = {
         "exit": ending(code, **how),  # type: ignore[arg-type]
         "changed_files": changed,
         "discarded": changed > 0,
+        "refused_connections": list(refused),
     }
     return event(cursor, "exited", fields)
 

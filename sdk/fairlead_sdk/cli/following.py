@@ -233,6 +233,11 @@ class Following:
         sentence = ending_of(exited.exit)
         if sentence:
             self._terminal.say(sentence)
+        if exited.refused_connections:
+            flags = " ".join(f"--allow {entry}" for entry in exited.refused_connections)
+            self._terminal.warn(
+                f"the sandbox's network refused connections; this would permit them: {flags}"
+            )
         count = exited.changed_files
         if exited.discarded and count is None:
             self._terminal.warn(

@@ -87,6 +87,13 @@ def test_clean_and_keep_and_isolation_are_passed_on(cli: CliRunner) -> None:
     assert ended.stdout == b""
 
 
+def test_refused_connections_are_told_with_the_flags_that_would_permit_them(cli: CliRunner) -> None:
+    launches(cli, documents.exited(code=1, refused=["pypi.org", "git.example:22"]))
+    ended = cli("launch", "--", "true")
+    assert ended.status == 1
+    assert "--allow pypi.org --allow git.example:22\n" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("terminal", "status", "sentence"),
     [

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from chassis.errors import FairleadError, Unavailable
+from chassis.errors import FairleadError, NotFound, Unavailable
 from signalling.batch import Batch, BatchState
 from signalling.execution import Command, Execution, Exit, OutputGap, OutputRecord, TerminalSize
 from signalling.file import ReadFile
@@ -41,6 +41,30 @@ def test_the_same_key_gives_the_same_execution() -> None:
             assert (
                 max(len(key) for _, key in world.worker.by_key) <= 255
             )  # a worker takes no longer one
+
+    run(scenario())
+
+
+def test_a_launch_whose_worker_was_restarted_names_its_workspace() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.room() as room:
+            launch = await room.launcher.start(TENANT, request(command=None), None)
+            await room.until(launch.launch_id, "provisioned")
+            launch = await room.launcher.get(TENANT, launch.launch_id)
+            for point in ("executions.start:before", "executions.run:before"):
+                gone = NotFound("There is no such sandbox.", reason="sandbox_not_found")
+                world.faults.refuse(point, gone)
+            running = room.executor.run(TENANT, launch.sandbox_id, COMMAND, None, 0)
+            for starting in (
+                room.executor.start(TENANT, launch.sandbox_id, COMMAND, None),
+                anext(running),
+            ):
+                with pytest.raises(NotFound) as refused:
+                    await starting
+                assert refused.value.reason == "sandbox_not_found"
+                way = f"fairlead launch --workspace {launch.workspace_id} "
+                assert way in refused.value.remedy
 
     run(scenario())
 

@@ -14,10 +14,12 @@ from signalling.launch import (
     CancelReason,
     Failure,
     LaunchCancelled,
+    LaunchExited,
     LaunchState,
     Step,
     StepState,
 )
+from signalling.sandbox import NetworkDecision
 from tests.fakes.launch_room import (
     OFFER,
     TENANT,
@@ -338,6 +340,48 @@ def test_a_worker_that_reports_the_host_lost_fails_the_launch() -> None:
             events = await room.watch(launch.launch_id)
             assert failure(events).reason == "host_lost"
             assert world.leftovers == []
+
+    run(scenario())
+
+
+def test_what_the_network_has_refused_is_told_at_the_end() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.room() as room:
+            launch = await room.launcher.start(TENANT, request(), None)
+            await settle()
+            running = await room.launcher.get(TENANT, launch.launch_id)
+            world.worker.decisions[running.sandbox_id] = [
+                NetworkDecision(world.clock.now(), host, port, "", reason)
+                for host, port, reason in (
+                    ("pypi.org", 443, "not_listed"),
+                    ("pypi.org", 443, "not_listed"),
+                    ("allowed.example", 443, "allowed"),
+                    ("git.example", 22, "port_not_listed"),
+                    ("2606:4700::1", 443, "not_listed"),
+                    ("intra.example", 443, "address_private"),
+                    ("\x1b[2J", 443, "not_listed"),
+                )
+            ]
+            world.worker.finish(running.execution_id, code=1)
+            ended = told((await room.watch(launch.launch_id))[-1], LaunchExited)
+            assert ended.refused == ("pypi.org", "git.example:22", "[2606:4700::1]")
+
+    run(scenario())
+
+
+def test_what_was_to_be_kept_outlives_the_worker_and_is_named() -> None:
+    async def scenario() -> None:
+        world = World()
+        async with world.room() as room:
+            launch = await room.launcher.start(TENANT, request(keep=True), None)
+            await settle()
+            running = await room.launcher.get(TENANT, launch.launch_id)
+            world.worker.finish(running.execution_id, reason=ExitReason.HOST_LOST, code=None)
+            failed = failure(await room.watch(launch.launch_id))
+            assert failed.reason == "host_lost"
+            assert f"fairlead launch --workspace {running.workspace_id} " in failed.remedy
+            assert len(world.leftovers) == len(world.workspaces.held) == 1
 
     run(scenario())
 

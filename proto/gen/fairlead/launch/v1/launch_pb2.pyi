@@ -1021,6 +1021,7 @@ class LaunchExited(_message.Message):
     EXIT_FIELD_NUMBER: _builtins.int
     CHANGED_FILES_FIELD_NUMBER: _builtins.int
     DISCARDED_FIELD_NUMBER: _builtins.int
+    REFUSED_CONNECTIONS_FIELD_NUMBER: _builtins.int
     changed_files: _builtins.int
     """Files of the workspace that differ from what was launched; absent when they could not be counted."""
     discarded: _builtins.bool
@@ -1029,16 +1030,21 @@ class LaunchExited(_message.Message):
     def exit(self) -> _execution_pb2.Exit:
         """How it ended."""
 
+    @_builtins.property
+    def refused_connections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Entries of an allow list that would permit connections that the sandbox's network has refused; at most 16."""
+
     def __init__(
         self,
         *,
         exit: _execution_pb2.Exit | None = ...,
         changed_files: _builtins.int | None = ...,
         discarded: _builtins.bool = ...,
+        refused_connections: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "changed_files", b"changed_files", "exit", b"exit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "changed_files", b"changed_files", "discarded", b"discarded", "exit", b"exit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files", "changed_files", b"changed_files", "discarded", b"discarded", "exit", b"exit", "refused_connections", b"refused_connections"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__changed_files: _TypeAlias = _typing.Literal["changed_files"]  # noqa: Y015
     _WhichOneofArgType__changed_files: _TypeAlias = _typing.Literal["_changed_files", b"_changed_files"]  # noqa: Y015
