@@ -110,7 +110,12 @@ async def test_a_gap_is_a_line_with_a_cursor_of_its_own(door: Door) -> None:
         for line in lines:
             OutputLine.model_validate(line)
         assert [line["type"] for line in lines][-2:] == ["gap", "exit"]
-        assert lines[-2]["gap"] == {"first_sequence": 3, "last_sequence": 7, "bytes": 1000}
+        assert lines[-2]["gap"] == {
+            "first_sequence": 3,
+            "last_sequence": 7,
+            "bytes": 1000,
+            "reason": "unknown",
+        }
         rest = await client.get(path, headers={"Accept": "text/event-stream"})
         assert "id: 7\nevent: gap" in rest.text
         after = (await client.get(path, params={"cursor": "7"})).text.splitlines()
