@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +22,6 @@ from typing import Self
 from chassis.errors import FairleadError
 from sandbox_worker.execution import ExitReason
 from sandbox_worker.held_sandbox import HeldSandbox
-from sandbox_worker.isolation.descendants import below
 from sandbox_worker.ports import Trees
 from sandbox_worker.sandboxes import Sandboxes
 
@@ -42,10 +41,18 @@ _DEEPEST = 200
 
 
 class DiskWatch:
-    """Goes round while in its block."""
+    """Goes round while in its block; `below` lists the processes below one."""
 
-    def __init__(self, *, sandboxes: Sandboxes, trees: Trees, executor: Executor) -> None:
+    def __init__(
+        self,
+        *,
+        sandboxes: Sandboxes,
+        trees: Trees,
+        executor: Executor,
+        below: Callable[[int], Iterable[int]] = lambda _: (),
+    ) -> None:
         self._sandboxes = sandboxes
+        self._below = below
         self._trees = trees
         self._executor = executor
         self._found: dict[str, int] = {}
@@ -90,7 +97,8 @@ class DiskWatch:
         most += self._found.get(sandbox.sandbox_id, 0)
         total = await self._apart(measure, root, most)
         if total <= most and held.enclosure is not None:
-            total += await self._apart(deleted_bytes, held.enclosure.first_process, root)
+            first = held.enclosure.first_process
+            total += await self._apart(deleted_bytes, first, root, self._below)
         return total > most
 
     async def _apart(self, work: Callable[..., int], *arguments: object) -> int:
@@ -133,7 +141,7 @@ def measure(root: Path, most: int) -> int:
     return total
 
 
-def deleted_bytes(first: int, root: Path) -> int:
+def deleted_bytes(first: int, root: Path, below: Callable[[int], Iterable[int]]) -> int:
     """Return the bytes on disk of files without a name that processes below `first` have open, on
     the file system of `root` or one that shows it; none below 0. Blocking.
     """

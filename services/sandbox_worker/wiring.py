@@ -28,6 +28,7 @@ from sandbox_worker.executions import Executions
 from sandbox_worker.files import Files
 from sandbox_worker.grpc_api import SandboxServicer
 from sandbox_worker.isolation.cgroups import Cgroups
+from sandbox_worker.isolation.descendants import below
 from sandbox_worker.isolation.overlay_trial import can_mount_overlay, why_root_stays
 from sandbox_worker.isolation.process import ProcessIsolation
 from sandbox_worker.isolation.wall_survey import survey_walls, walls_of
@@ -286,7 +287,9 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
             )
         )
         await stack.enter_async_context(Janitor(sandboxes=sandboxes, executions=executions))
-        await stack.enter_async_context(DiskWatch(sandboxes=sandboxes, trees=trees, executor=files))
+        await stack.enter_async_context(
+            DiskWatch(sandboxes=sandboxes, trees=trees, executor=files, below=below)
+        )
         yield SandboxWorker(
             server=server,
             sandboxes=sandboxes,

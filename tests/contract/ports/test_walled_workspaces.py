@@ -15,6 +15,7 @@ from chassis.errors import FairleadError
 from chassis.ids import random_id
 from fairlead_walls.survey import Survey
 from sandbox_worker.disk_watch import deleted_bytes, measure
+from sandbox_worker.isolation.descendants import below
 from sandbox_worker.isolation.init_link import InitEnclosure
 from sandbox_worker.isolation.walled import WalledIsolation
 from sandbox_worker.ports import ProgramOrder, Tree
@@ -199,10 +200,10 @@ async def test_what_is_deleted_counts_as_long_as_it_is_open(
     )
     assert await program.read()
     top = Path(tree.layers.upper) if tree.layers else path
-    assert 300_000 <= deleted_bytes(enclosure.first_process, top) < 400_000
+    assert 300_000 <= deleted_bytes(enclosure.first_process, top, below) < 400_000
     await enclosure.destroy()
     program.close()
-    assert deleted_bytes(enclosure.first_process, top) == 0
+    assert deleted_bytes(enclosure.first_process, top, below) == 0
 
 
 async def test_binding_later_and_too_late(
