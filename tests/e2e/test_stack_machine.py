@@ -15,6 +15,7 @@ from devstack.health import grpc_serves, http_answer
 from devstack.ports import LOOPBACK, PortReservation, is_free
 from fairlead_tunnel.cores import preferred_core
 from tests.e2e.running_stack import DEVSTACK, ROOT, Places, RunningStack
+from tests.eventually import SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -96,7 +97,7 @@ def doctor(where: Places, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=SECONDS,
         check=False,
     )
 
