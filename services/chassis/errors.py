@@ -36,6 +36,8 @@ class FairleadError(Exception):
     """
 
     kind: ClassVar[Kind] = Kind.INTERNAL
+    retry_seconds: float | None = None
+    """After how long the same call may succeed, where that is known."""
 
     def __init__(
         self,

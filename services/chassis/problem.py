@@ -21,6 +21,7 @@ _STATUS = {
 }
 _STATUS_BY_REASON = {
     "body_too_large": 413,
+    "body_too_complex": 413,
     "file_changed": 412,
     "file_too_large": 413,
     "method_not_allowed": 405,

@@ -10,13 +10,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
-from google.rpc.error_details_pb2 import ErrorInfo
+from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
@@ -44,10 +46,14 @@ def to_status(error: FairleadError) -> grpc.Status:
             metadata={**error.fields, **({"remedy": error.remedy} if error.remedy else {})},
         )
     )
+    details = [message]
+    if error.retry_seconds is not None:
+        details.append(AnyMessage())
+        delay = Duration()
+        delay.FromTimedelta(timedelta(seconds=error.retry_seconds))
+        details[-1].Pack(RetryInfo(retry_delay=delay))
     code = grpc.StatusCode[error.kind.name]
-    return rpc_status.to_status(
-        Status(code=code.value[0], message=error.message, details=[message])
-    )
+    return rpc_status.to_status(Status(code=code.value[0], message=error.message, details=details))
 
 
 def to_error(rpc_error: grpc.aio.AioRpcError, *, peer: str) -> FairleadError:
@@ -131,7 +137,7 @@ class ErrorMapping(grpc.aio.ServerInterceptor):
         call: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Request, Response] | None:
         method = await continuation(call)
-        if method is None or call.method.startswith("/grpc."):
+        if method is None or call.method.startswith("/grpc.health."):
             return method
 
         # The path and not the call, whose metadata would be kept as long as a stream is open.

@@ -1,6 +1,4 @@
-"""Checks the API key of every public call and names the caller; health and reflection are
-open.
-"""
+"""Checks the API key of every public call and names the caller; health is open."""
 
 from __future__ import annotations
 
@@ -9,11 +7,14 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from chassis.errors import Unauthenticated
+from chassis.errors import FairleadError, Unauthenticated
 from chassis.rpc_wrapping import Request, Response, ServicerContext, nothing, wrapped
 from signalling.api_keys import ApiKeys
 from signalling.caller import set_caller
 from signalling.open_calls import OpenCalls
+from signalling.rate_limits import RateLimited, RateLimits
+
+_HEALTH = "/grpc.health.v1.Health/"
 
 
 class KeyCheck(grpc.aio.ServerInterceptor):
@@ -21,9 +22,10 @@ class KeyCheck(grpc.aio.ServerInterceptor):
     call.
     """
 
-    def __init__(self, *, keys: ApiKeys, calls: OpenCalls) -> None:
+    def __init__(self, *, keys: ApiKeys, calls: OpenCalls, limits: RateLimits) -> None:
         self._keys = keys
         self._calls = calls
+        self._limits = limits
 
     async def intercept_service(
         self,
@@ -32,12 +34,13 @@ class KeyCheck(grpc.aio.ServerInterceptor):
         ],
         call: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Request, Response] | None:
-        if call.method.startswith("/grpc."):
+        if call.method.startswith(_HEALTH):
             return await continuation(call)
         given = [value for key, value in call.invocation_metadata or () if key == "authorization"]
         try:
             caller = self._keys.caller_of(str(given[0]) if given else "")
-        except Unauthenticated as error:
+            self._limits.take(caller.key_id)
+        except (Unauthenticated, RateLimited) as error:
             return _refusal(error)
         set_caller(caller)
         method = await continuation(call)
@@ -50,7 +53,7 @@ class KeyCheck(grpc.aio.ServerInterceptor):
         return None if method is None else wrapped(method, held)
 
 
-def _refusal(error: Unauthenticated) -> grpc.RpcMethodHandler[Request, Response]:
+def _refusal(error: FairleadError) -> grpc.RpcMethodHandler[Request, Response]:
     async def refuse(
         requests: AsyncIterator[Request], context: ServicerContext
     ) -> AsyncIterator[Response]:

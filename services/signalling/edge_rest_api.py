@@ -8,24 +8,36 @@ import asyncio
 import json
 import re
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chassis.errors import FairleadError, Unauthenticated
+from chassis.http_server import note_known
 from chassis.problem import status_of
 from signalling.api_keys import ApiKeys, KeyEnded
-from signalling.caller import reset_caller, set_caller
+from signalling.caller import current_key_id, reset_caller, set_caller
 from signalling.event_stream import NDJSON, SSE, stream_end
 from signalling.open_calls import OpenCalls
 from signalling.problems import (
+    BodyTooComplex,
     BodyTooLarge,
     internal_response,
     problem_members,
     problem_response,
 )
+from signalling.rate_limits import RateLimited, RateLimits
 from signalling.request_header import header_of
 
+MOST_PARTS = 10_000
+"""Most commas and colons of a body in JSON, those in its texts aside: a launch with 4096 arguments
+and a thousand variables has some 6000.
+"""
+_PARTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[,:]', re.DOTALL)
+_FREE_BYTES = 512
+"""A refused body costs as much as a request for each of these."""
 _BEGINNINGS = frozenset(
     {"http.response.start", "websocket.accept", "websocket.http.response.start"}
 )
@@ -84,12 +96,17 @@ class FaultBarrier:
 
 
 class KeyGate:
-    """Takes `Authorization: Bearer <key>` for all below /v1 and names the caller."""
+    """Takes `Authorization: Bearer <key>` for all below /v1, as often as the key may, and names the
+    caller.
+    """
 
-    def __init__(self, app: ASGIApp, *, keys: ApiKeys, calls: OpenCalls) -> None:
+    def __init__(
+        self, app: ASGIApp, *, keys: ApiKeys, calls: OpenCalls, limits: RateLimits
+    ) -> None:
         self._app = app
         self._keys = keys
         self._calls = calls
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or not scope["path"].startswith("/v1/"):
@@ -100,8 +117,15 @@ class KeyGate:
         except Unauthenticated as error:
             await problem_response(error)(scope, receive, send)
             return
+        note_known(scope)
+        try:
+            self._limits.take(caller.key_id)
+        except RateLimited as error:
+            await problem_response(error)(scope, receive, self._counted(caller.key_id, send))
+            return
         token = set_caller(caller)
-        answer = _Begun(send)
+        is_http = scope["type"] == "http"
+        answer = _Begun(self._counted(caller.key_id, send) if is_http else send)
         try:
             with self._calls.held(caller.key_id):
                 await self._app(scope, receive, answer.send)
@@ -109,6 +133,17 @@ class KeyGate:
             await answer.end(error, scope, receive)
         finally:
             reset_caller(token)
+
+    def _counted(self, key_id: str, send: Send) -> Send:
+        """Say with each answer what is left."""
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), *self._limits.headers(key_id)]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return counted
 
 
 class _Begun:
@@ -171,28 +206,46 @@ async def drop_rest(receive: Receive) -> None:
 
 
 class BodyLimit:
-    """Reads the body of a request, at most `limit` bytes of it, before anything else sees it.
+    """Reads the body of a request, as much of it as its route may have, before anything else sees
+    it; what is too large is refused as soon as that is known, from Content-Length or by counting.
 
-    A larger one is refused as soon as that is known, from Content-Length or by counting. Requests
-    that `exempt` matches (`METHOD /path`) stream their body and bound it themselves.
+    `limits` are tried in their order on `METHOD /path`, with None for routes that stream their body
+    and bound it themselves; else `default` applies. JSON with more than `MOST_PARTS` members and
+    items is refused before it is parsed: what it costs grows with those, and not with its bytes.
+    A body that is refused is charged to its key by its size.
     """
 
-    def __init__(self, app: ASGIApp, *, limit: int, exempt: re.Pattern[str]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        default: int,
+        limits: Sequence[tuple[re.Pattern[str], int | None]],
+        charges: RateLimits,
+    ) -> None:
         self._app = app
-        self._limit = limit
-        self._exempt = exempt
+        self._default = default
+        self._limits = limits
+        self._charges = charges
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._exempt.fullmatch(f"{scope['method']} {scope['path']}"):
+        limit = self._limit(scope) if scope["type"] == "http" else None
+        if limit is None:
             await self._app(scope, receive, send)
             return
         length = header_of(scope, b"content-length") or "0"
-        if length.isdecimal() and len(length) < 20 and int(length) <= self._limit:
-            body = await self._read(receive)
+        if length.isdecimal() and len(length) < 20 and int(length) <= limit:
+            message = await self._read(receive, limit)
         else:
-            body = None
-        if body is None:
-            await self._refuse(receive, send)
+            message = None
+        if message is None:
+            self._charge(limit)
+            await self._refuse(BodyTooLarge(limit), receive, send)
+            return
+        body = message.get("body", b"")
+        if _is_complex(body):
+            self._charge(len(body))
+            await problem_response(BodyTooComplex(MOST_PARTS))(scope, receive, send)
             return
         replayed = False
 
@@ -201,15 +254,31 @@ class BodyLimit:
             if replayed:
                 return await receive()
             replayed = True
-            return body
+            return message
 
-        await self._app(scope, replay, send)
+        async def charged(answer: Message) -> None:
+            if answer["type"] == "http.response.start" and answer["status"] == 400:
+                self._charge(len(body))
+            await send(answer)
 
-    async def _refuse(self, receive: Receive, send: Send) -> None:
+        await self._app(scope, replay, charged if len(body) > _FREE_BYTES else send)
+
+    def _limit(self, scope: Scope) -> int | None:
+        route = f"{scope['method']} {scope['path']}"
+        for pattern, limit in self._limits:
+            if pattern.fullmatch(route):
+                return limit
+        return self._default
+
+    def _charge(self, size: int) -> None:
+        """Charge for bytes that came to nothing."""
+        self._charges.charge(current_key_id(), size / _FREE_BYTES)
+
+    async def _refuse(self, error: FairleadError, receive: Receive, send: Send) -> None:
         """Answer, then let the client finish reading: a connection that is closed while bytes
         arrive is reset, and a reset destroys the answer.
         """
-        refusal = problem_response(BodyTooLarge(self._limit), {"Connection": "close"})
+        refusal = problem_response(error, {"Connection": "close"})
         start = {
             "type": "http.response.start",
             "status": refusal.status_code,
@@ -220,7 +289,7 @@ class BodyLimit:
         await drop_rest(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _read(self, receive: Receive) -> Message | None:
+    async def _read(self, receive: Receive, limit: int) -> Message | None:
         """Return the whole body as one message, None when it is too large."""
         parts: list[bytes] = []
         size = 0
@@ -230,7 +299,17 @@ class BodyLimit:
                 return message
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._limit:
+            if size > limit:
                 return None
             if not message.get("more_body", False):
                 return {"type": "http.request", "body": b"".join(parts), "more_body": False}
+
+
+def _is_complex(body: bytes) -> bool:
+    """Say whether JSON has more parts than it may: counted as bytes first, which is quick and finds
+    too many only where texts hold commas and colons, then without the texts.
+    """
+    if body.count(b",") + body.count(b":") <= MOST_PARTS:
+        return False
+    parts = (each for each in _PARTS.finditer(body) if each[0] in (b",", b":"))
+    return next(islice(parts, MOST_PARTS, None), None) is not None

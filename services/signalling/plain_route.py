@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -39,7 +40,7 @@ class _Parameters:
             if given.get(b"content-type") != b"application/json":
                 raise ValueError("not plain JSON")
             name, model = self.body
-            values[name] = model.model_validate(json.loads(content))
+            values[name] = _validated(model, json.loads(content))
         return values
 
 
@@ -82,6 +83,16 @@ class PlainRoute(APIRoute):
                 return None
             return _Parameters(headers, (each.name, model), unasked)
         return _Parameters(headers, None, unasked)
+
+
+def _validated(model: type[BaseModel], value: object) -> BaseModel:
+    """Return a body; raises the framework's error, so that nobody validates it again."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        located = [{**each, "loc": ("body", *each["loc"])} for each in faults]
+        raise RequestValidationError(located) from None
 
 
 def answered(

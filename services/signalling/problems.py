@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 
@@ -117,6 +118,18 @@ class BodyTooLarge(ResourceExhausted):
         )
 
 
+class BodyTooComplex(ResourceExhausted):
+    """The body has more members and items than a request may have."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"The body has more than {limit} members and items.",
+            reason="body_too_complex",
+            remedy="Send fewer; long texts and bytes do not count.",
+            fields={"limit": str(limit)},
+        )
+
+
 def problem_members(error: FairleadError) -> dict[str, object]:
     """Return the members of the problem document that describes an error."""
     members = problem_of(error, trace_id=current_trace_id())
@@ -138,6 +151,8 @@ def problem_response(error: FairleadError, headers: Mapping[str, str] | None = N
             every["WWW-Authenticate"] = "Bearer"
         case Kind.UNAVAILABLE:
             every["Retry-After"] = "1"
+    if error.retry_seconds is not None:
+        every["Retry-After"] = str(max(1, math.ceil(error.retry_seconds)))
     return Response(
         json.dumps(problem_members(error), ensure_ascii=True),
         status_code=status_of(error),

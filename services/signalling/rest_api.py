@@ -42,6 +42,7 @@ from signalling.problems import (
     on_http_error,
     on_invalid_request,
 )
+from signalling.rate_limits import RateLimits
 from signalling.rest_bodies import EventAnswer
 from signalling.rest_parameters import KnownQueries
 from signalling.sandboxes_rest_api import Sandboxes, sandboxes_router
@@ -52,8 +53,22 @@ from signalling.snapshots_rest_api import UPLOAD_PATH, Uploads, snapshots_router
 from signalling.terminal_rest_api import Terminals, resize_router, terminal_router
 from signalling.workspaces_rest_api import Workspaces, workspaces_router
 
-BODY_LIMIT_BYTES = 1024 * 1024
-_STREAMED = re.compile(rf"POST {UPLOAD_PATH}|PUT /v1/sandboxes/[^/]+/files/.*", re.DOTALL)
+_KIB = 1024
+BODY_BYTES = 64 * _KIB
+# What is larger: changes of 256 KiB in base64 beside arguments and environment, files in base64,
+# descriptions of 64 KiB and allow lists in JSON. What is streamed is bounded by its route.
+_BODY_LIMITS: tuple[tuple[re.Pattern[str], int | None], ...] = tuple(
+    (re.compile(pattern, re.DOTALL), limit)
+    for pattern, limit in (
+        (rf"POST {UPLOAD_PATH}|PUT /v1/sandboxes/[^/]+/files/.*", None),
+        (r"POST /v1/launches", 768 * _KIB),
+        (r"POST /v1/workspaces", 512 * _KIB),
+        (r"POST /v1/sandboxes/[^/]+/batch", 1024 * _KIB),
+        (r"POST /v1/sandboxes/[^/]+/executions", 384 * _KIB),
+        (r"POST /v1/executions/[^/]+/stdin", 384 * _KIB),
+        (r"POST /v1/sessions/.+/(offer|restart)|POST /v1/sandboxes", 128 * _KIB),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +95,14 @@ def rest_application(
     *,
     keys: ApiKeys,
     calls: OpenCalls,
+    limits: RateLimits,
     streams: EventStreams,
     traced: Callable[[ASGIApp], ASGIApp],
 ) -> ASGIApp:
     """Return the application as it is served; `traced` puts its spans around it."""
     app: ASGIApp = IdempotentMutations(rest_routes(parts, streams), answers=parts.answers)
-    app = BodyLimit(app, limit=BODY_LIMIT_BYTES, exempt=_STREAMED)
-    app = FaultBarrier(KeyGate(app, keys=keys, calls=calls))
+    app = BodyLimit(app, default=BODY_BYTES, limits=_BODY_LIMITS, charges=limits)
+    app = FaultBarrier(KeyGate(app, keys=keys, calls=calls, limits=limits))
     return RequestIds(traced(app))
 
 

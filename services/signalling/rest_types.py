@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Literal
+from functools import cache
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fairlead_limits import table
 
@@ -51,6 +64,8 @@ GraceSeconds = Annotated[
     Field(ge=-1e9, le=1e9, allow_inf_nan=False),
     WithJsonSchema({"type": "number", **table.GRACE.schema}),
 ]
+MOST_FAULTS = 16
+"""So many faults of one body are described, of which the first is answered."""
 OnFullName = Literal["drop_oldest", "block"]
 
 
@@ -58,6 +73,39 @@ class Body(BaseModel):
     """A request's body or a part of it: unknown fields and near types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _bounded(cls, value: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+        """Name the first unknown field, and of many faults their number: a hostile body has a
+        hundred thousand, each of which would be described.
+        """
+        if isinstance(value, dict):
+            known = cls._known_names()
+            for name in value:
+                if name not in known:
+                    fault = InitErrorDetails(type="extra_forbidden", loc=(name,), input=None)
+                    raise ValidationError.from_exception_data(cls.__name__, [fault])
+        try:
+            return read(value)
+        except ValidationError as error:
+            if error.error_count() <= MOST_FAULTS:
+                raise
+            raise PydanticCustomError(
+                "many_faults", "it has {count} faults", {"count": error.error_count()}
+            ) from None
+
+    @classmethod
+    @cache
+    def _known_names(cls) -> frozenset[str]:
+        found = set(cls.model_fields)
+        for each in cls.model_fields.values():
+            match each.validation_alias:
+                case str(name):
+                    found.add(name)
+                case AliasChoices(choices=names):
+                    found.update(name for name in names if isinstance(name, str))
+        return frozenset(found)
 
 
 class Answer(BaseModel):

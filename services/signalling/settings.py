@@ -79,6 +79,16 @@ class Settings(ListenerSettings):
         default=None,
         description="Where the first API key is written when there is none; none is made if unset.",
     )
+    requests_per_second: float = Field(
+        default=2000.0,
+        gt=0,
+        le=1e9,
+        description="How many requests a second one API key may make in the long run, over REST and"
+        " gRPC together; a refused body costs as much as a request for each 512 bytes.",
+    )
+    requests_burst: float = Field(
+        default=20_000.0, ge=1, le=1e9, description="How many it may make at once."
+    )
     span_store: str = Field(
         default="",
         description="URL of the local span store that traces are read from; none when empty.",

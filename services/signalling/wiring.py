@@ -24,6 +24,7 @@ from signalling.gateway_grpc_api import GATEWAY_SERVICE, register_gateways
 from signalling.launch_record import LaunchTimings
 from signalling.launch_wiring import LAUNCH_SERVICES, open_launches
 from signalling.open_calls import KeyWatch, OpenCalls
+from signalling.rate_limits import RateLimits
 from signalling.redis_answers import RedisAnswers
 from signalling.rest_api import RestParts, rest_application
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
@@ -53,6 +54,11 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
     clock = SystemClock()
     replica = settings.replica or socket.gethostname()
     keys = ApiKeys(state=settings.state, replica=replica)
+    limits = RateLimits(
+        per_second=settings.requests_per_second,
+        burst=settings.requests_burst,
+        monotonic=clock.monotonic,
+    )
     make_first_key(keys, settings.bootstrap_key_file)
     calls = OpenCalls()
     provider = start_telemetry("signalling")
@@ -122,7 +128,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
                     services=[*LAUNCH_SERVICES, SESSION_SERVICE],
                     tracer_provider=provider,
                     trusts_callers=False,
-                    interceptors=[KeyCheck(keys=keys, calls=calls)],
+                    interceptors=[KeyCheck(keys=keys, calls=calls, limits=limits)],
                     grace_seconds=_STOP_SECONDS,
                 )
             )
@@ -145,6 +151,7 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
             parts,
             keys=keys,
             calls=calls,
+            limits=limits,
             streams=streams,
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         )

@@ -17,6 +17,7 @@ from signalling.api_keys import ApiKeys
 from signalling.event_stream import EventStreams
 from signalling.file_ports import Files
 from signalling.open_calls import OpenCalls
+from signalling.rate_limits import RateLimits
 from signalling.rest_api import RestParts, rest_application
 from signalling.session_ports import Sessions
 from signalling.tracing import HttpTracing
@@ -31,6 +32,7 @@ from tests.fakes.front_door import (
     NoFiles,
 )
 from tests.fakes.objects import EchoObjects
+from tests.fakes.rate_limits import no_rate_limits
 from tests.fakes.sandbox_room import SandboxRoom
 from tests.fakes.terminals import EchoTerminals
 from tests.fakes.workspace_room import COMMIT, WorkspaceRoom
@@ -77,6 +79,7 @@ def make_door(
     real_uploads: bool = False,
     files: Files | None = None,
     sessions: Sessions | None = None,
+    limits: RateLimits | None = None,
 ) -> Door:
     """Build the application over fakes, with a key each for two tenants; with `real_uploads` they
     answer the misses of workspaces. Without `files` no sandbox has any, without `sessions` there is
@@ -115,6 +118,7 @@ def make_door(
             parts,
             keys=keys,
             calls=calls,
+            limits=limits or no_rate_limits(),
             streams=streams,
             traced=lambda inner: HttpTracing(inner, tracer_provider=provider),
         ),

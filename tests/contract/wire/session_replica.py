@@ -29,6 +29,7 @@ from signalling.session_wiring import SessionHalf, open_sessions
 from signalling.settings import Settings
 from tests.contract.wire.front_door import Door, make_door
 from tests.contract.wire.scripted_gateway import ScriptedGateway
+from tests.fakes.rate_limits import no_rate_limits
 from tests.fakes.sessions import FakeReachedLaunches
 
 
@@ -103,7 +104,11 @@ async def open_replica(
                 register=lambda server: register_sessions(server, sessions),
                 services=[SESSION_SERVICE],
                 tracer_provider=provider,
-                interceptors=[KeyCheck(keys=ApiKeys(state=state), calls=OpenCalls())],
+                interceptors=[
+                    KeyCheck(
+                        keys=ApiKeys(state=state), calls=OpenCalls(), limits=no_rate_limits()
+                    )
+                ],
                 grace_seconds=0,
             )
         )

@@ -33,6 +33,7 @@ from signalling.session_wiring import SessionHalf
 from signalling.switchboard import Switchboard
 from tests.contract.wire.scripted_gateway import GATEWAY, ScriptedGateway
 from tests.fakes.clock import FakeClock
+from tests.fakes.rate_limits import no_rate_limits
 from tests.fakes.sessions import (
     ANSWER,
     MEETING,
@@ -133,7 +134,7 @@ async def desk(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Asyn
                 register=lambda server: register_sessions(server, half.sessions(launches)),
                 services=[SESSION_SERVICE],
                 tracer_provider=provider,
-                interceptors=[KeyCheck(keys=keys, calls=OpenCalls())],
+                interceptors=[KeyCheck(keys=keys, calls=OpenCalls(), limits=no_rate_limits())],
                 grace_seconds=0,
             )
         )
