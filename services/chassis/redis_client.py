@@ -48,7 +48,8 @@ class RedisUnavailable(Unavailable):
         super().__init__(
             "Redis is unavailable.",
             reason="redis_unavailable",
-            remedy="Try again in a few seconds; if it stays so, check FAIRLEAD_REDIS_URL.",
+            remedy="Try again in a few seconds; if it stays so, check FAIRLEAD_REDIS_URL and"
+            " FAIRLEAD_REDIS_PASSWORD_FILE.",
         )
 
 
@@ -113,8 +114,9 @@ class _BoundedPipeline(Pipeline):
 
 
 @asynccontextmanager
-async def open_redis(url: str) -> AsyncIterator[Redis]:
-    """Open a client for `url` (redis://, rediss:// or unix:///path) and close it at the end.
+async def open_redis(url: str, password: str | None = None) -> AsyncIterator[Redis]:
+    """Open a client for `url` (redis://, rediss:// or unix:///path) and close it at the end; a
+    password in the URL goes before `password`.
 
     It connects at the first command, so a room starts while Redis is away. Replies are text. A
     command whose connection broke is tried once more: a command that must not run twice carries its
@@ -122,6 +124,7 @@ async def open_redis(url: str) -> AsyncIterator[Redis]:
     """
     client = _BoundedRedis.from_url(
         url,
+        password=password,
         decode_responses=True,
         socket_connect_timeout=CONNECT_SECONDS,
         socket_timeout=COMMAND_SECONDS,

@@ -69,6 +69,11 @@ class RoomSettings(BaseSettings):
         validation_alias="FAIRLEAD_REDIS_URL",
         description="Redis or Valkey, 6.2 or later: redis://host:port/db, rediss://… or unix:///path.",
     )
+    redis_password_file: Path | None = Field(
+        default=None,
+        validation_alias="FAIRLEAD_REDIS_PASSWORD_FILE",
+        description="File with the password of Redis, where the URL has none.",
+    )
     secret_file: Path | None = Field(
         default=None,
         validation_alias="FAIRLEAD_SECRET_FILE",
@@ -86,6 +91,14 @@ class RoomSettings(BaseSettings):
         validation_alias="FAIRLEAD_DRAIN_SECONDS",
         description="How long open calls may still run after the first SIGTERM.",
     )
+
+    def redis_password(self) -> str | None:
+        """Read the password of Redis, or return None when no file is set; raises
+        SecretFileUnusable.
+        """
+        if self.redis_password_file is None:
+            return None
+        return read_secret(self.redis_password_file, "FAIRLEAD_REDIS_PASSWORD_FILE")
 
     def secret(self) -> str | None:
         """Read the stack secret, or return None when no file is set; raises SecretFileUnusable."""

@@ -1,4 +1,4 @@
-"""The per-stack secret that internal calls carry: made once, read by every room."""
+"""The secrets of a stack, made once: what internal calls carry, and the password of its Redis."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 
-def ensure_stack_secret(path: Path) -> None:
-    """Write 256 random bits as text to `path` with mode 0600, unless the file is there already.
+def ensure_stack_secret(path: Path, mode: int = 0o600) -> None:
+    """Write 256 random bits as text to `path`, unless the file is there already.
 
     Whoever comes second keeps what the first one wrote: the file appears whole, by link(2), or
     not at all.
@@ -23,6 +23,7 @@ def ensure_stack_secret(path: Path) -> None:
         with os.fdopen(descriptor, "w") as stream:
             stream.write(secrets.token_urlsafe(32))
             stream.flush()
+            os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
         try:
             os.link(draft, path)
@@ -34,3 +35,6 @@ def ensure_stack_secret(path: Path) -> None:
 
 if __name__ == "__main__":
     ensure_stack_secret(Path(sys.argv[1]))
+    if sys.argv[2:]:
+        # Redis runs as another user; who else can see the directory decides who reads it.
+        ensure_stack_secret(Path(sys.argv[2]), 0o644)

@@ -265,7 +265,9 @@ async def build(settings: Settings) -> AsyncIterator[SandboxWorker]:
             {name: [asdict(wall) for wall in walls] for name, walls in known_walls.items()}
         )
         limits = json.dumps({name: asdict(each.limits) for name, each in profiles.items()})
-        redis = await stack.enter_async_context(open_redis(settings.redis_url))
+        redis = await stack.enter_async_context(
+            open_redis(settings.redis_url, settings.redis_password())
+        )
         await stack.enter_async_context(
             Announcer(
                 redis=redis,

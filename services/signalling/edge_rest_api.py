@@ -36,6 +36,7 @@ MOST_PARTS = 10_000
 and a thousand variables has some 6000.
 """
 _PARTS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\Z)|[,:]', re.DOTALL)
+_READ_BYTES = 64 * 1024
 _FREE_BYTES = 512
 """A refused body costs as much as a request for each of these."""
 _BEGINNINGS = frozenset(
@@ -121,7 +122,10 @@ class KeyGate:
         try:
             self._limits.take(caller.key_id)
         except RateLimited as error:
-            await problem_response(error)(scope, receive, self._counted(caller.key_id, send))
+            # What is still sent of a large body costs more to read than the request did.
+            headers = {"Connection": "close"} if _has_large_body(scope) else None
+            refusal = problem_response(error, headers)
+            await refusal(scope, receive, self._counted(caller.key_id, send))
             return
         token = set_caller(caller)
         is_http = scope["type"] == "http"
@@ -182,6 +186,13 @@ class _Begun:
             if kind.startswith((NDJSON, SSE)):
                 body = stream_end(error, is_sse=kind.startswith(SSE))
                 await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def _has_large_body(scope: Scope) -> bool:
+    length = header_of(scope, b"content-length")
+    if length.isdecimal() and len(length) < 20:
+        return int(length) > _READ_BYTES
+    return bool(length or header_of(scope, b"transfer-encoding"))
 
 
 def _authorization(scope: Scope) -> str:
@@ -311,5 +322,6 @@ def _is_complex(body: bytes) -> bool:
     """
     if body.count(b",") + body.count(b":") <= MOST_PARTS:
         return False
-    parts = (each for each in _PARTS.finditer(body) if each[0] in (b",", b":"))
-    return next(islice(parts, MOST_PARTS, None), None) is not None
+    # JSON has no more texts than commas and colons, and one: who finds more has found too many.
+    found = [each[0] for each in islice(_PARTS.finditer(body), 2 * MOST_PARTS + 1)]
+    return len(found) > 2 * MOST_PARTS or found.count(b",") + found.count(b":") > MOST_PARTS

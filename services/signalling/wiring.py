@@ -63,7 +63,9 @@ async def build(settings: Settings) -> AsyncIterator[FrontDoor]:
     calls = OpenCalls()
     provider = start_telemetry("signalling")
     async with AsyncExitStack() as stack:
-        redis = await stack.enter_async_context(open_redis(settings.redis_url))
+        redis = await stack.enter_async_context(
+            open_redis(settings.redis_url, settings.redis_password())
+        )
         half = await stack.enter_async_context(
             open_sessions(
                 settings,

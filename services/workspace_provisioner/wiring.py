@@ -53,7 +53,9 @@ async def build(settings: Settings) -> AsyncIterator[Room]:
         meters = start_metrics("workspace-provisioner")
         stack.callback(stop_metrics, meters)
         misses = MissCounter(meter=meters.get_meter("workspace_provisioner"))
-        redis = await stack.enter_async_context(open_redis(settings.redis_url))
+        redis = await stack.enter_async_context(
+            open_redis(settings.redis_url, settings.redis_password())
+        )
         core = await stack.enter_async_context(
             opened_core(
                 host_root=settings.host_root,

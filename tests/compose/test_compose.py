@@ -203,6 +203,18 @@ def test_no_container_of_ours_runs_as_root(stack: Stack) -> None:
         assert stack.compose("exec", "-T", room, "id", "-u").strip() == "10001"
 
 
+def test_redis_is_confined_and_asks_for_its_password(stack: Stack) -> None:
+    confined = stack.inspected(
+        "redis",
+        "{{.Config.User}} {{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}"
+        " {{.HostConfig.SecurityOpt}}",
+    )
+    assert confined.strip() == "redis true [ALL] [no-new-privileges:true]"
+    ask = ["exec", "-T", "redis", "redis-cli"]
+    assert "NOAUTH" in stack.compose(*ask, "ping")
+    assert "requirepass" not in stack.compose("exec", "-T", "redis", "cat", "/proc/1/cmdline")
+
+
 def test_a_launch_is_walled_in(stack: Stack, repository: Path) -> None:
     assert_launch_works(stack, repository)
     listed = json.loads(stack.fairlead("ps", "--all", "-o", "json").stdout)

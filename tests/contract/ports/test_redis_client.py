@@ -44,6 +44,17 @@ async def test_a_redis_that_is_away_is_unavailable_and_comes_back(own_redis: Red
             assert await redis.get("k") is None
 
 
+@pytest.mark.asyncio
+async def test_a_password_is_shown_and_needed(own_redis: RedisServer) -> None:
+    async with open_redis(own_redis.url) as redis:
+        await redis.config_set("requirepass", "a/b c")
+    async with open_redis(own_redis.url, "a/b c") as redis:
+        assert await redis.ping()
+    async with open_redis(own_redis.url) as redis:
+        with pytest.raises(RedisUnavailable), redis_errors():
+            await redis.ping()
+
+
 Asking = Callable[[Redis], Awaitable[object]]
 
 

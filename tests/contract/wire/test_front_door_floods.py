@@ -127,6 +127,9 @@ async def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Pa
         assert_problem(refused, 429, "rate_limited")
         assert refused.headers["retry-after"] == "1"
         assert refused.headers["ratelimit"].startswith('"key";r=0')
+        assert "connection" not in refused.headers
+        refused = await client.post("/v1/launches", content=bytes(100_000))
+        assert refused.headers["connection"] == "close"
         assert (await other.get("/v1/launches")).status_code == 200
         assert (await client.get("/healthz")).status_code == 200
         assert (await client.get("/openapi.json")).status_code == 200
