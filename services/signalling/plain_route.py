@@ -88,7 +88,7 @@ class PlainRoute(APIRoute):
 def _validated(model: type[BaseModel], value: object) -> BaseModel:
     """Return a body; raises the framework's error, so that nobody validates it again."""
     try:
-        return model.model_validate(value)
+        return model.model_validate(value, from_attributes=True)  # as FastAPI does
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         located = [{**each, "loc": ("body", *each["loc"])} for each in faults]

@@ -90,6 +90,7 @@ def test_secrets_are_masked_where_settings_are_shown(monkeypatch: pytest.MonkeyP
         "FAIRLEAD_PROBE_PLACE=here\n"
         "FAIRLEAD_HOST_ID=hst_x\n"
         "FAIRLEAD_REDIS_URL=redis://user:********@redis:6379/0\n"
+        "FAIRLEAD_REDIS_PASSWORD_FILE=\n"
         "FAIRLEAD_SECRET_FILE=\n"
         "FAIRLEAD_LOG_LEVEL=info\n"
         "FAIRLEAD_DRAIN_SECONDS=5.0\n"
