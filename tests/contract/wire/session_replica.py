@@ -105,9 +105,7 @@ async def open_replica(
                 services=[SESSION_SERVICE],
                 tracer_provider=provider,
                 interceptors=[
-                    KeyCheck(
-                        keys=ApiKeys(state=state), calls=OpenCalls(), limits=no_rate_limits()
-                    )
+                    KeyCheck(keys=ApiKeys(state=state), calls=OpenCalls(), limits=no_rate_limits())
                 ],
                 grace_seconds=0,
             )

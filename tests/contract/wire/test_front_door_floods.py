@@ -16,6 +16,7 @@ from chassis.rpc_server import serve_grpc
 from signalling.api_keys import ApiKeys
 from signalling.auth_grpc_api import KeyCheck
 from signalling.edge_rest_api import MOST_PARTS
+from signalling.open_calls import OpenCalls
 from signalling.rate_limits import RateLimits
 from signalling.rest_api import BODY_BYTES
 from tests.contract.wire.front_door import LAUNCH, assert_problem, make_door
@@ -159,7 +160,7 @@ async def test_grpc_has_the_same_limits_and_no_reflection_without_a_key(tmp_path
             register=lambda server: None,
             services=[],
             tracer_provider=TracerProvider(),
-            interceptors=[KeyCheck(keys=keys, limits=limits)],
+            interceptors=[KeyCheck(keys=keys, calls=OpenCalls(), limits=limits)],
             grace_seconds=0,
         ) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
