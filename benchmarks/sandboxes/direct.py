@@ -28,7 +28,7 @@ ROUNDS = 5 if QUICK else 150
 MOST_CREATES = 2 * (ROUNDS + 1)
 TENANT = "bench"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LIMITS = Limits(memory_bytes=256 * 1024 * 1024, processes=64, open_files=4096, cpu_milli=2000)
+LIMITS = Limits(memory_bytes=256 * 1024 * 1024, processes=64, open_files=4096)
 _FIRST_UIDS = (1_900_000_000, 1_900_100_000)
 _UIDS = 1000
 

@@ -52,7 +52,7 @@ class Wire:
                 idempotency_key=uuid.uuid4().hex,
                 isolation=self.isolation,
                 workspace_id=workspace_id,
-                limits=sb.Limits(memory_bytes=256 * 1024 * 1024, processes=64, cpu_milli=2000),
+                limits=sb.Limits(memory_bytes=256 * 1024 * 1024, processes=64),
             )
         )
         return answer.sandbox.sandbox_id

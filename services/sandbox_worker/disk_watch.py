@@ -147,23 +147,21 @@ def deleted_bytes(first: int, root: Path, below: Callable[[int], Iterable[int]])
     """
     if not first:
         return 0
-    total = 0
-    seen: set[tuple[int, int]] = set()
     devices: set[int] = set()
-    for place in (str(root), f"/proc/{first}/root/workspace"):
-        with suppress(OSError):
-            devices.add(os.stat(place).st_dev)
+    nameless: dict[tuple[int, int], int] = {}
+    with suppress(OSError):
+        devices.add(os.stat(root).st_dev)
     for pid in below(first):
+        # A mounted workspace has a device of its own. Only root may look at the first process.
+        with suppress(OSError):
+            devices.add(os.lstat(f"/proc/{pid}/root/workspace").st_dev)
         with suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):
                 with suppress(OSError):
                     found = os.stat(f"/proc/{pid}/fd/{name}")
-                    key = found.st_dev, found.st_ino
-                    if found.st_nlink or found.st_dev not in devices or key in seen:
-                        continue
-                    seen.add(key)
-                    total += found.st_blocks * _BLOCK
-    return total
+                    if not found.st_nlink:
+                        nameless[found.st_dev, found.st_ino] = found.st_blocks * _BLOCK
+    return sum(size for (device, _), size in nameless.items() if device in devices)
 
 
 def _enter(

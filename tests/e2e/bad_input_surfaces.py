@@ -95,6 +95,7 @@ class Kind:
 
 
 INVALID = Kind(status=400, code=grpc.StatusCode.INVALID_ARGUMENT)
+UNREADABLE = Kind(status=400, code=grpc.StatusCode.INVALID_ARGUMENT, exit=USAGE)
 NOT_FOUND = Kind(status=404, code=grpc.StatusCode.NOT_FOUND)
 CONFLICT = Kind(status=409, code=grpc.StatusCode.ALREADY_EXISTS)
 PRECONDITION = Kind(status=409, code=grpc.StatusCode.FAILED_PRECONDITION)

@@ -263,6 +263,7 @@ REQUESTS = {
     ),
     "a port that is none": Row(
         reason="port_invalid",
+        kind=surface.UNREADABLE,
         rest=Absent("REST: ports are asked for inside a session's tunnel."),
         grpc=Absent("gRPC: ports are asked for inside a session's tunnel."),
         cli=verb("forward", "{held}", "70000"),

@@ -293,11 +293,7 @@ class PumpedDriver:
     ) -> None:
         """Lead a channel to the first of some IP addresses that answers, each in its share of
         `seconds`, of which some were `spent`; `dialled` says when that fails.
-
-        That such a channel has ended is not told where it did as it should, nor where the pump
-        failed.
         """
-        self._open.discard(channel)
         self._tunnel.dial(channel, addresses, port, seconds=seconds, spent=spent)
 
     def refuse(self, channel: int, reason: str, message: str) -> None:

@@ -20,7 +20,7 @@ from workspace_provisioner.lfs import POINTER_BYTES, is_pointer
 from workspace_provisioner.sources import ObjectFormat
 
 SETTLED_SECONDS = 2
-"""How far in the past the time of settled files is: no later write can have the same second."""
+"""How far in the past the time of a checkout is: no later write can have the same second."""
 
 _SYMLINK, _GITLINK = 0o120000, 0o160000
 _STAT = struct.Struct(">LLLLLL")
@@ -69,13 +69,14 @@ def settle(
 
 def settle_layer(upper: Path, index: Path, object_format: ObjectFormat, *, now: float) -> None:
     """Settle the files of an upper layer and their entries in an index; blocking. What is as new as
-    the index git would hash at each look.
+    the index git would hash at each look. A file of the same size and second as the one below it
+    would look unchanged, so that these get a later second than a checkout made at `now`.
 
     Raises IndexUnreadable and OSError.
     """
     root = os.fsencode(upper) + b"/"
     own = _files_of(root)
-    times = ((int(now) - SETTLED_SECONDS) * 10**9,) * 2
+    times = ((int(now) - SETTLED_SECONDS + 1) * 10**9,) * 2
 
     def visit(entries: bytearray, offset: int, name: bytes) -> None:
         (mode,) = struct.unpack_from(">L", entries, offset + 24)

@@ -84,5 +84,5 @@ async def test_a_pump_that_ends_drops_its_dials_and_says_so() -> None:
             await it.carriers[0].gone
             assert gateway.over_reason == "gateway_failed"
             assert not gateway.dials
-            assert not gateway.endings
+            assert gateway.endings == [(1, "gateway_failed")]
     pumps[0].close()

@@ -40,7 +40,7 @@ def test_a_table_and_below_it_what_is_wrong_and_what_to_do(cli: CliRunner) -> No
     rows = [line.split()[:3] for line in table.splitlines()]
     assert rows[0] == ["CHECK", "RESULT", "TIME"]
     assert rows[1][:2] == ["DNS", "works"]
-    assert rows[-1] == ["connection", "not", "tried"]
+    assert rows[-1] == ["carrier", "webrtc", "not"]
     assert faults.splitlines()[0] == "key: The front door does not know this key."
     assert faults.splitlines()[1].startswith("  Set FAIRLEAD_API_KEY")
     assert ended.stderr == ""
@@ -53,8 +53,9 @@ def test_the_document_has_every_check(cli: CliRunner) -> None:
     checks = found["checks"]
     assert isinstance(checks, list)
     assert [each["check"] for each in checks] == [
-        *("dns", "front_door", "key", "websocket", "session", "stun", "turn", "offer"),
-        *("udp", "connection", "hold"),
+        *("dns", "front_door", "key", "websocket", "session"),
+        *("carrier_tcp", "carrier_websocket", "carrier_stream", "carrier_poll"),
+        *("stun", "turn", "offer", "udp", "connection", "carrier_webrtc", "hold"),
     ]
     assert {each["check"]: each.get("reason") for each in checks if "reason" in each} == {
         "websocket": "websocket_refused",

@@ -278,7 +278,7 @@ def test_kill_all_cancels_what_runs_or_holds_something(cli: CliRunner) -> None:
 )
 def test_forward_refuses_what_is_no_port(ports: str, cli: CliRunner) -> None:
     ended = cli("forward", "-o", "json", "--", documents.LAUNCH_ID, ports)
-    assert (ended.status, ended.lines[-1]["reason"]) == (1, "port_invalid")
+    assert (ended.status, ended.lines[-1]["reason"]) == (2, "port_invalid")
     assert cli.script.received == []
 
 

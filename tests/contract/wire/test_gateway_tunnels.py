@@ -214,6 +214,21 @@ async def test_tunnels_count_among_the_sessions() -> None:
         await it.signalling.until(lambda: _load(it) == (0, 0))
 
 
+async def test_ends_of_channels_to_hosts_make_room() -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        host(echo) as place,
+        mesh(targets=(place,), channels_per_session=2) as it,
+        tunnel_client(it) as client,
+    ):
+        await client.attach()
+        for number in range(7):
+            content = bytes([number]) * 1000
+            assert await client.ask(f"tcp:{place}", content) == content
+        asked = [client.ask(f"tcp:{place}", bytes([number])) for number in range(7)]
+        assert await asyncio.gather(*asked) == [bytes([number]) for number in range(7)]
+
+
 async def leave(writer: asyncio.StreamWriter) -> None:
     writer.close()
     await writer.wait_closed()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from errno import ECONNREFUSED
 
 import pytest
 
@@ -202,15 +201,19 @@ async def test_a_gateway_whose_pump_fails_tells_its_side_of_it() -> None:
     assert user.said[1:] == [("ended", "1", "gateway_failed"), ("over", "gateway_failed")]
 
 
-async def test_of_what_the_pump_dials_nothing_is_left_to_give_up_when_it_fails() -> None:
+async def test_what_the_pump_dials_has_ended_when_it_fails() -> None:
     pump, user = FailingPump(), Told()
     driver = PumpedDriver(pump=pump, side=Side.GATEWAY, user=user)
-    driver.wanted(1, "tcp:127.0.0.1:80")
-    driver.dial(1, ["127.0.0.1"], 80, seconds=1)
-    driver.dialled(1, "tcp:127.0.0.1:80", ECONNREFUSED, 0.1)
-    driver.refuse(1, "dial_refused", "Nothing listens there.")
+    for channel in (1, 2):
+        driver.wanted(channel, "tcp:127.0.0.1:80")
+        driver.dial(channel, ["127.0.0.1"], 80, seconds=1)
+    driver.ended(1, "", "")
     driver.failed("A fault.")
-    assert user.said[1:] == [("dialled", "tcp:127.0.0.1:80"), ("over", "gateway_failed")]
+    assert user.said[2:] == [
+        ("ended", "1", ""),
+        ("ended", "2", "gateway_failed"),
+        ("over", "gateway_failed"),
+    ]
 
 
 async def test_a_tunnel_that_had_ended_before_is_not_told_again() -> None:

@@ -26,7 +26,7 @@ fn notice_silence(socket: &Socket) -> io::Result<()> {
 
 impl Lane {
     /// Connect a channel's target at the first of its addresses that answers; `Dialled` follows when
-    /// none does, or when it took long. That the channel has ended as it should is not told.
+    /// none does, or when it took long.
     pub fn dial(
         &mut self,
         channel: u32,
@@ -34,10 +34,9 @@ impl Lane {
         patience: Patience,
         around: &mut Surroundings,
     ) {
-        if let Some(port) = self.ports.get_mut(&channel)
+        if let Some(port) = self.ports.get(&channel)
             && matches!(port.plug, Plug::Missing)
         {
-            port.is_told = false;
             self.dials.add(channel, addresses, patience, Instant::now());
             self.dial_next(channel, libc::EADDRNOTAVAIL, around);
         }

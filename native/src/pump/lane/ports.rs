@@ -42,7 +42,7 @@ impl Lane {
     /// Open a channel and return its number; None: no more channels now.
     pub fn open(&mut self, target: &str, hold_until: Option<Instant>) -> Option<u32> {
         let channel = self.tunnel.open(target, hold_until)?;
-        self.add_port(channel, true);
+        self.add_port(channel);
         Some(channel)
     }
 
@@ -99,7 +99,7 @@ impl Lane {
         match event {
             Event::Received(channel, content) => self.deliver(channel, &content, around),
             Event::Wanted(channel, target) => {
-                self.add_port(channel, true);
+                self.add_port(channel);
                 self.happenings.push(Happening::Wanted(channel, target));
             }
             Event::Accepted(channel) => {
@@ -190,9 +190,9 @@ impl Lane {
         }
     }
 
-    fn add_port(&mut self, channel: u32, is_told: bool) {
+    fn add_port(&mut self, channel: u32) {
         self.counts.channels.fetch_add(1, Ordering::Relaxed);
-        let port = Port::new(is_told, self.is_client);
+        let port = Port::new(true, self.is_client);
         self.ports.insert(channel, port);
     }
 
