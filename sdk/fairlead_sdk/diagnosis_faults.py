@@ -81,7 +81,7 @@ def key_refused(*, has_key: bool) -> Unauthenticated:
     return Unauthenticated(
         "The front door does not know this key." if has_key else "No key is set.",
         reason="key_refused" if has_key else "key_missing",
-        remedy="Set FAIRLEAD_API_KEY to a key of this mesh; `fairlead-key --new` makes one.",
+        remedy="Set FAIRLEAD_API_KEY to a key of this mesh; `fairlead-key add` makes one.",
     )
 
 

@@ -21,8 +21,9 @@ as are unknown fields of a body (`invalid_body`).
 `{table.IDEMPOTENCY_KEY.pattern}`. The same key with the same body gets the same answer for 24
 hours, with another body 409 `idempotency_conflict`.
 
-**Bodies** have at most 1 MiB (413 `body_too_large`). Packs (`POST /v1/snapshots`) and files (`PUT
-…/files/…`) are streamed, and bounded by the host. What fields may hold is in docs/limits.md.
+**Bodies** have at most 64 KiB, and as much more as their route needs: 1 MiB at most, of a batch
+(413 `body_too_large`). Packs (`POST /v1/snapshots`) and files (`PUT …/files/…`) are streamed, and
+bounded by the host. What fields may hold is in docs/limits.md.
 
 **Streams** are NDJSON (`application/x-ndjson`), or server-sent events when `text/event-stream` is
 accepted. Each event has a cursor, to go on from with `?cursor=` or `Last-Event-ID`. Exactly one

@@ -33,6 +33,13 @@ class FarEnds:
             os.close(descriptor)
 
 
+def _pipe() -> tuple[int, int]:
+    """Make a pipe; the program may open it by its name, such as `/dev/stderr`, as another user."""
+    ends = os.pipe2(os.O_CLOEXEC)
+    os.fchmod(ends[0], 0o666)
+    return ends
+
+
 class Pipes:
     """The worker's ends: reads output without ever delaying the exit, and writes standard input."""
 
@@ -48,15 +55,15 @@ class Pipes:
         far: list[int] = []
         try:
             if stdin:
-                near, self._stdin = os.pipe2(os.O_CLOEXEC)
+                far_end, self._stdin = _pipe()
+                far.append(far_end)
                 os.set_blocking(self._stdin, False)
-                far.append(near)
             else:
                 far.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
             for stream in Stream:
-                self._open[stream], end = os.pipe2(os.O_CLOEXEC)
+                self._open[stream], far_end = _pipe()
+                far.append(far_end)
                 os.set_blocking(self._open[stream], False)
-                far.append(end)
         except OSError:
             for descriptor in far:
                 os.close(descriptor)

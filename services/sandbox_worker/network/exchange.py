@@ -19,7 +19,7 @@ from sandbox_worker.network.decision import Reason, Refused
 from sandbox_worker.network.forward import forward
 from sandbox_worker.network.pump import CHUNK, take_leave
 from sandbox_worker.network.request_target import Target, TargetInvalid, read_target
-from sandbox_worker.network.tunnel import Tunnel, needs_tls
+from sandbox_worker.network.tunnel import UNRECOGNIZED_NAME, Tunnel, needs_tls
 
 _LONGEST_HEAD = 16 * 1024
 _HEAD_PIECE = 4096  # h11 bounds a head only while it is incomplete
@@ -128,8 +128,10 @@ class Exchange:
     async def _answer(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reason: Reason
     ) -> None:
-        """Say why it is refused, while HTTP is still spoken on the connection."""
+        """Say why it is refused in what is spoken on the connection, HTTP or TLS."""
         if self._inner.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            if reason in (Reason.SNI_MISMATCH, Reason.SNI_MISSING):
+                writer.write(UNRECOGNIZED_NAME)
             return
         status, kind = _STATUS.get(reason, (403, "http_request_denied"))
         body = f"The sandbox's network policy: {reason}.\n".encode()

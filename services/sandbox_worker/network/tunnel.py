@@ -19,8 +19,8 @@ from sandbox_worker.network.pump import CHUNK, pump
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _HELLO_SECONDS = 10.0
-_UNRECOGNIZED_NAME = bytes((21, 3, 1, 0, 2, 2, 112))
-"""A fatal alert (RFC 8446 section 6, RFC 6066 section 3)."""
+UNRECOGNIZED_NAME = bytes((21, 3, 1, 0, 2, 2, 112))
+"""A fatal alert (RFC 8446 section 6, RFC 6066 section 3), for who names another host or none."""
 
 
 def needs_tls(port: int) -> bool:
@@ -81,7 +81,6 @@ class Tunnel:
             raise Refused(Reason.TLS_MISSING) from None
         reason = self._fault(hello)
         if reason is not None:
-            self._client[1].write(_UNRECOGNIZED_NAME)
             raise Refused(reason)
         self._origin[1].write(self._early)
 

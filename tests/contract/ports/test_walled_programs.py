@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from chassis.ids import random_id
 from fairlead_walls.survey import Survey
-from sandbox_worker.execution import TerminalSize
+from sandbox_worker.execution import Stream, TerminalSize
 from sandbox_worker.isolation.wall_survey import survey_walls
 from sandbox_worker.ports import ProgramOrder, Tree
 from tests.fakes.cells import PYTHON, Cell, walled_cells
@@ -196,3 +196,15 @@ async def test_a_package_manager_fails_politely(cell: Cell) -> None:
     assert program.end is not None
     assert program.end.code == 100
     program.close()
+
+
+async def test_standard_streams_are_opened_by_name(cell: Cell) -> None:
+    script = "cat /dev/stdin > /dev/stdout; echo wrong > /dev/stderr"
+    program = await cell.start("sh", "-c", script, stdin=True)
+    assert await program.write(b"right\n") == 6
+    program.close_stdin()
+    pieces = []
+    while read := await program.read():
+        pieces += [(piece.stream, piece.content) for piece in read]
+    program.close()
+    assert pieces == [(Stream.STDOUT, b"right\n"), (Stream.STDERR, b"wrong\n")]

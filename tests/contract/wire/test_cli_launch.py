@@ -340,7 +340,7 @@ def test_a_second_interrupt_leaves_at_once_and_nothing_behind(
         while not cli.script.asked("POST", CANCEL):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        assert process.wait(4) == 130
+        assert process.wait(SECONDS) == 130
     assert list(tmp_path.glob("fairlead-changes-*")) == []
 
 
