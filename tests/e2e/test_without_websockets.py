@@ -93,7 +93,8 @@ def test_ways_to_a_terminal_share_its_owner(
                     if b"typed" in shown:
                         break
         # Its end is told over the channel, also when the sandbox is what ends.
-        with over_session.pty.create(["sleep", "600"]) as sleeper:
+        with over_session.pty.create(["sh", "-c", "echo ready; sleep 600"]) as sleeper:
+            assert next(iter(sleeper.output()))
             sandbox.release()
             assert sleeper.wait().reason == "released"
 

@@ -180,6 +180,8 @@ async def test_one_types_at_a_time_and_another_one_can_take_it(room: SandboxRoom
             assert (await first.last()).HasField("taken_over")
             await second.type(5, b"yours\n")
             await second.until(b"yours")
+            await second.detach()
+            assert await second.next() is None
     async with attach(room, execution_id, owner="a") as (_, snapshot):
         assert (snapshot.input_offset, snapshot.resumed) == (11, False)
 
