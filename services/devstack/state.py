@@ -16,6 +16,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from devstack.errors import StackError
@@ -197,15 +198,16 @@ def remove_tree(path: Path) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return
 
-    def unlock(retry: Callable[[str], object], name: str, _: object) -> None:
-        try:
+    def unlock(failed: Callable[..., object], name: str, _: object) -> None:
+        with suppress(OSError):
             Path(name).parent.chmod(0o700)
-            if not Path(name).is_symlink():
-                Path(name).chmod(0o700)
-            retry(name)
-        except OSError:
-            return
+            if failed is os.unlink:
+                Path(name).unlink()
+            elif Path(name) != path:  # such as the work directory of an overlay, which has no mode
+                remove_tree(Path(name))
 
+    with suppress(OSError):
+        path.chmod(0o700)
     shutil.rmtree(path, onerror=unlock)
     if path.exists():
         shutil.rmtree(path, ignore_errors=True)

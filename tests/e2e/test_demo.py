@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.running_stack import DEVSTACK, ROOT, Places, eventually
 from tests.eventually import SECONDS
+from tests.fakes.unprivileged import expect_passes
 
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
@@ -65,6 +66,11 @@ def started_demo(where: Places, *arguments: str) -> Iterator[subprocess.Popen[by
 
 def said(where: Places) -> str:
     return (where.root / "demo.log").read_text()
+
+
+@pytest.mark.root
+def test_an_ordinary_user_is_shown_the_tour() -> None:
+    expect_passes(Path(__file__), chosen="leaves_nothing")
 
 
 def test_a_demo_shows_the_tour_twice_and_leaves_nothing(

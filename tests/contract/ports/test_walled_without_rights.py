@@ -4,17 +4,12 @@ uid, and say so.
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
-_NOBODY = 65_534
-_ROOT = Path(__file__).resolve().parents[3]
+from tests.fakes.unprivileged import expect_passes
+
 _SUITES = (
     ("test_isolation.py", "walled or pooled"),
     ("test_walled_workspaces.py", ""),
@@ -31,29 +26,4 @@ _SUITES = (
 @pytest.mark.root
 @pytest.mark.parametrize(("suite", "chosen"), _SUITES, ids=[name for name, _ in _SUITES])
 def test_a_suite_passes(suite: str, chosen: str) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can become somebody without rights; the suites run as this user")
-    place = tempfile.mkdtemp(prefix="without-rights-")
-    os.chown(place, _NOBODY, _NOBODY)
-    try:
-        done = subprocess.run(
-            [
-                sys.executable, "-m", "tests.fakes.unprivileged", str(_NOBODY),
-                str(Path(__file__).with_name(suite)), "-q", "-x", "-rs", "-k", chosen,
-                "-p", "no:cacheprovider", f"--basetemp={place}/t",
-            ],
-            cwd=_ROOT,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(str, (_ROOT, _ROOT / "services"))),
-                "TMPDIR": place,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )  # fmt: skip
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "no walls on this machine" not in done.stdout
-    assert " passed" in done.stdout
+    expect_passes(Path(__file__).with_name(suite), chosen=chosen)
