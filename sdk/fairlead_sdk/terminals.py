@@ -16,6 +16,7 @@ from fairlead_sdk.errors import (
     CursorGone,
     DeadlineExceeded,
     FairleadError,
+    SandboxNotFound,
     StreamLost,
     TerminalOwned,
     Unavailable,
@@ -215,6 +216,8 @@ class AsyncTerminal:
                 self._is_behind = True
             except TerminalOwned as owned:
                 await self._end(_taken() if self._ready.is_set() else owned)
+            except SandboxNotFound as gone:
+                await self._end_as_recorded(gone)
             except FairleadError as error:
                 await self._end(error)
             if self._over is None:
@@ -293,6 +296,21 @@ class AsyncTerminal:
                 while piece := self._input.next():
                     await link.type(*piece)
                 await self._wakeup.wait()
+
+    async def _end_as_recorded(self, gone: SandboxNotFound) -> None:
+        """End as the execution did: who releases a sandbox may cut a connection before the exit has
+        come over it. One that has no exit yet is asked for again.
+        """
+        if not self._ready.is_set():
+            await self._end(gone)
+            return
+        try:
+            ended = (await self._executions.get(self.execution_id)).exit
+        except FairleadError:
+            await self._end(gone)
+            return
+        if ended is not None:
+            await self._end(ended)
 
     async def _end(self, over: Exit | FairleadError) -> None:
         self._over = over

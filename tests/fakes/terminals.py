@@ -14,6 +14,7 @@ from signalling.execution import (
     OutputStream,
     TerminalSize,
 )
+from signalling.launch_errors import SandboxNotFound
 from signalling.terminal import (
     TerminalAccepted,
     TerminalFrame,
@@ -30,7 +31,8 @@ from tests.fakes.front_door import EXIT, FakeExecutions
 class EchoTerminals:
     """One terminal for every execution that there is; `exit` and a newline ends it.
 
-    `hold` keeps it from taking input, `cut` breaks whoever is attached.
+    `hold` keeps it from taking input, `cut` breaks whoever is attached. With `released` the sandbox
+    is not there any more.
     """
 
     def __init__(self, *, executions: FakeExecutions) -> None:
@@ -38,6 +40,7 @@ class EchoTerminals:
         self.openings: list[TerminalOpening] = []
         self.typed = b""
         self.dropped = 0
+        self.released = False
         self.taking = asyncio.Event()
         self.taking.set()
         self._executions = executions
@@ -60,6 +63,8 @@ class EchoTerminals:
         typed: AsyncIterator[Typed],
     ) -> AsyncGenerator[TerminalFrame, None]:
         execution = await self._executions.get(tenant, execution_id)
+        if self.released:
+            raise SandboxNotFound(execution.sandbox_id)
         self.openings.append(opening)
         is_own = opening.owner == self._owner != ""
         if self._holder is not None and not (opening.take_over or is_own):

@@ -25,7 +25,14 @@ from wsproto.events import (
 
 from chassis.http_server import serve_http
 from fairlead_sdk.client import FrontDoor
-from fairlead_sdk.errors import FairleadError, StreamLost, TerminalOwned, Unauthenticated
+from fairlead_sdk.errors import (
+    FairleadError,
+    SandboxNotFound,
+    StreamLost,
+    TerminalOwned,
+    Unauthenticated,
+)
+from fairlead_sdk.executions import AsyncExecutions
 from fairlead_sdk.records import Exit
 from fairlead_sdk.terminals import (
     AsyncTerminal,
@@ -310,6 +317,22 @@ async def test_a_cut_connection_is_taken_up_without_loss_or_doubling(served: Ser
     assert TerminalLost in kinds
     assert TerminalResumed in kinds
     assert len({opening.owner for opening in terminals.openings}) == 1
+
+
+async def test_an_exit_that_did_not_come_before_the_cut_is_read_where_it_is_recorded(
+    served: Served,
+) -> None:
+    terminals = served.door.terminals
+    async with (
+        front_door(served) as door,
+        await attached(door, served.execution_id) as terminal,
+    ):
+        terminals.released = True
+        terminals.cut()
+        recorded = await AsyncExecutions(door=door).get(served.execution_id)
+        assert await terminal.wait() == recorded.exit
+        with pytest.raises(SandboxNotFound):
+            await attached(door, served.execution_id)
 
 
 async def test_output_that_was_dropped_while_the_connection_was_lost(served: Served) -> None:
