@@ -384,7 +384,7 @@ async def test_what_is_made_ahead_is_one_sandboxs_alone(walls: Survey) -> None:
 async def test_what_an_init_does_ahead_leaves_nothing(walls: Survey) -> None:
     """One of a pool has gone through a take and a start that came to nothing."""
     script = (
-        "ls -Al --time-style=+ / /tmp /run/shm ~ /workspace | grep -v proc;"
+        "ls -Al --time-style=+ / /tmp /run/shm ~ /workspace | grep -v proc | tr -s ' ';"
         "cut -d' ' -f5- /proc/self/mountinfo | sed -E 's/[ug]id=[0-9]+//g'; cat /proc/self/limits;"
         "grep -E 'Cap|Sig|NoNew|Seccomp' /proc/self/status; ls /proc/self/fd; pwd; umask"
     )

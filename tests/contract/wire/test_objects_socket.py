@@ -147,17 +147,17 @@ async def test_the_sdk_tells_what_was_refused(
     async with FrontDoor(url=url, api_key=served.door.key) as door:
         objects = SandboxObjects(door=door, sandbox_id=SANDBOX, isolation="walled")
         with pytest.raises(error, match=said):
-            await asyncio.to_thread(objects.isolate, "sqlite3:Connection", {"python": python})
+            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {"python": python})
         await asyncio.to_thread(objects.close)
         with pytest.raises(ChildLost, match="closed"):
-            await asyncio.to_thread(objects.isolate, "sqlite3:Connection", {})
+            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {})
 
 
 async def test_the_sdk_tells_that_nobody_answers() -> None:
     async with FrontDoor(url="http://127.0.0.1:9", api_key="flk_none") as door:
         objects = SandboxObjects(door=door, sandbox_id=SANDBOX, isolation="walled")
         with pytest.raises(ChildLost) as caught:
-            await asyncio.to_thread(objects.isolate, "sqlite3:Connection", {})
+            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {})
         assert caught.value.__cause__ is not None
         await asyncio.to_thread(objects.close)
 
@@ -182,7 +182,7 @@ async def test_objects_that_are_closed_while_a_child_is_being_born(
         monkeypatch.setattr(objects, "_lock", lock)
         monkeypatch.setattr(LoopThread, "begin", begin_and_close)
         with pytest.raises(ChildLost, match="closed"):
-            await asyncio.to_thread(objects.isolate, "sqlite3:Connection", {})
+            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {})
         await asyncio.to_thread(closing[0].join)
     # Sockets that nobody has closed warn when they are collected, and warnings are errors.
     gc.collect()

@@ -165,7 +165,7 @@ async def test_objects_that_are_first_asked_for_as_a_launch_ends_are_closed(
     async with client(script) as fairlead, fairlead.launch(repository.path) as launch:
         assert "objects" not in vars(launch)
     with pytest.raises(ChildLost, match="is closed here"):
-        await launch.isolate("sqlite3:Connection")
+        await launch.isolate("aviary:Parrot")
 
 
 @pytest.mark.asyncio
