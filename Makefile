@@ -13,20 +13,21 @@ STATE = $(or $(FAIRLEAD_STATE),.fairlead)
 CODE := services limits membrane native/fairlead_native sdk tunnel walls tests scripts loadtests benchmarks
 PYTEST := $(BIN)/pytest -q
 # Tests wait more than they compute: four processes are not too many for two cores.
-SPREAD := -n 4 --dist loadfile
+SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
 
 REPO ?=
 CMD ?=
 ROOM ?= *
 NAME ?= launch
 TESTS ?=
+SEED ?= $(shell date +%s)
 BASE ?=
 N ?=
 USERS ?= 8
 TIME ?= 30s
 export CMD
 
-.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e test-all flaky fmt fmt-check lint \
+.PHONY: help setup demo up down logs doctor check test test-unit test-contract test-e2e test-all shuffled flaky fmt fmt-check lint \
 	types layers proto proto-check settings native native-check fuzz load soak bench bench-peers bench-report images compose-up compose-down compose-test clean
 
 help: ## Show this list
@@ -56,6 +57,8 @@ test-e2e: $(DEV) ## A whole stack, from outside
 	$(PYTEST) $(SPREAD) tests/e2e
 test-all: $(DEV) ## The same with all combinations, of which `test` runs pairs
 	FAIRLEAD_TEST_ALL=1 $(MAKE) test
+shuffled: $(DEV) ## Unit and contract tests in the order of SEED= (the time by default), to find tests that others disturb
+	$(PYTEST) $(SPREAD) --shuffle $(SEED) tests/unit tests/contract
 flaky: $(DEV) ## Run new and changed tests (or TESTS=) 30 times at four speeds; fails if one fails
 	$(PY) -m scripts.flaky $(if $(BASE),--base "$(BASE)") $(if $(N),--times $(N)) $(TESTS)
 

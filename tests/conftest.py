@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -65,6 +67,27 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """A client of the session's Redis, which is empty at the start of the test."""
     async with open_redis(redis_url) as client:
         yield client
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Name the option that `make shuffled` gives."""
+    parser.addoption("--shuffle", metavar="SEED", help="the order of files and of their tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with slow files, then with those of many tests: of several processes that take a file
+    each, none ends long after the others. A seed gives another order.
+    """
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        order = random.Random(seed)  # noqa: S311 - an order, no secret
+        order.shuffle(items)
+        files = {item.path: order.random() for item in items}
+        items.sort(key=lambda item: files[item.path])
+        return
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, -tests[item.path]))
 
 
 def pytest_collection_finish() -> None:

@@ -19,6 +19,8 @@ from tests.e2e.mesh_client import MeshClient, reading
 from tests.e2e.running_stack import RunningStack, eventually
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 HOLD = LaunchRequest(keep=True)
 
 

@@ -37,6 +37,8 @@ from tests.e2e.mesh_client import MeshClient, await_answer, reading, with_offer
 from tests.e2e.running_stack import DEVSTACK, ROOT, places, running_stack
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 NOBODY = "nobody is there to answer."
 
 

@@ -16,6 +16,8 @@ from tests.e2e.running_stack import DEVSTACK, ROOT, Places, eventually
 from tests.eventually import SECONDS
 from tests.fakes.unprivileged import expect_passes
 
+pytestmark = pytest.mark.slow
+
 GIT = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
 
 

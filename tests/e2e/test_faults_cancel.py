@@ -23,6 +23,8 @@ from tests.e2e.running_stack import RunningStack, eventually
 from tests.eventually import SECONDS
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 PROJECTS = numbered("cancelled")
 MOMENTS = 12

@@ -33,6 +33,8 @@ from tests.e2e.programs import PYTHON, numbered, talk, talker
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 SLEEP = command("sleep", "60")
 PROJECTS = numbered("killed")
 

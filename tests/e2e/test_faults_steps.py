@@ -34,6 +34,8 @@ from tests.e2e.mesh_client import (
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 SANDBOXES = 3
 TRUE = command("true")
 

@@ -34,6 +34,8 @@ from tests.e2e.running_stack import RunningStack, eventually, places, running_st
 from tests.eventually import SECONDS
 from tests.fakes.local_repository import LocalRepository
 
+pytestmark = pytest.mark.slow
+
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 BLOCKS = 250
 WHOLE = {name: talk(name, BLOCKS) for name in ("stdout", "stderr")}

@@ -23,6 +23,8 @@ from tests.e2e.running_stack import RunningStack, eventually, places, running_st
 from tests.e2e.test_socks import made_by, running
 from tests.eventually import SECONDS
 
+pytestmark = pytest.mark.slow
+
 _ECHO = """
 import socketserver
 

@@ -8,8 +8,12 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.running_stack import RunningStack
 from tests.fakes.git_client import GitClient
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_session_connects_and_says_so_until_the_gateway_is_gone(

@@ -14,6 +14,8 @@ from fairlead_sdk.blocking_sandboxes import Sandbox
 from fairlead_tunnel.cores import cores
 from tests.e2e.running_stack import RunningStack
 
+pytestmark = pytest.mark.slow
+
 _ECHO = """
 import socket
 server = socket.create_server(("127.0.0.1", 0))

@@ -16,6 +16,8 @@ from tests.e2e.running_stack import RunningStack
 from tests.e2e.seated import Network, Seated, seated
 from tests.fakes.git_client import GitClient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def held(stack: RunningStack, tmp_path: Path) -> Iterator[tuple[str, Path]]:

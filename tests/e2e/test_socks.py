@@ -20,6 +20,8 @@ from fairlead_sdk import Fairlead
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.eventually import SECONDS
 
+pytestmark = pytest.mark.slow
+
 CONTENT = os.urandom(3_000_000)
 _SERVE = """
 python3 -u -m http.server 0 --bind 127.0.0.1 > said 2> /dev/null &

@@ -23,6 +23,8 @@ from tests.e2e.running_stack import (
 )
 from tests.eventually import SECONDS
 
+pytestmark = pytest.mark.slow
+
 ROOMS = ("signalling", "workspace-provisioner", "sandbox-worker", "relay-gateway")
 
 

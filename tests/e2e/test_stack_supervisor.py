@@ -28,6 +28,8 @@ from tests.e2e.running_stack import (
 )
 from tests.eventually import SECONDS
 
+pytestmark = pytest.mark.slow
+
 STUBS = (sys.executable, "-m", "tests.e2e.stub_stack")
 UP = (*STUBS, "up")
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.fakes.unprivileged import expect_passes
 
+pytestmark = pytest.mark.slow
+
 _SUITES = (
     ("test_isolation.py", "walled or pooled"),
     ("test_walled_workspaces.py", ""),

@@ -21,6 +21,8 @@ from tests.eventually import eventually
 from tests.fakes.local_repository import LocalRepository
 from tests.openssh import OpenSshServer
 
+pytestmark = pytest.mark.slow
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 

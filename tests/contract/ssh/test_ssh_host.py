@@ -23,7 +23,7 @@ from tests.eventually import eventually
 from tests.fakes.local_repository import LocalRepository
 from tests.openssh import OpenSshServer
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 SLEEPER = "sleep 1000 & setsid sleep 1000 & echo started; wait"
 

@@ -20,7 +20,7 @@ from tests.contract.tunnel.test_lines import CONTENT, echoed, listening
 from tests.contract.tunnel.test_ways import Talk, kind_of
 from tests.eventually import SECONDS, eventually
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on"), pytest.mark.slow]
 SIZE = 512 * 1024
 
 

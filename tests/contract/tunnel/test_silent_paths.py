@@ -21,7 +21,7 @@ from tests.contract.tunnel.tunnel_world import Hop
 from tests.eventually import eventually
 from tests.fakes.passing_hop import passing_hop
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on")]
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("runs_on"), pytest.mark.slow]
 SECONDS = 25
 """Less than the half minute in which TCP notices by itself."""
 CONTENT = secrets.token_bytes(6 * 1024 * 1024)

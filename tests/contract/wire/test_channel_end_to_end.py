@@ -21,6 +21,8 @@ from fairlead_tunnel.cores import cores
 from tests.contract.wire.gateway_mesh import LAUNCH, Mesh, connect, echoed, mesh, until
 from tests.lone_peer import unmet_offer
 
+pytestmark = pytest.mark.slow
+
 CONTENT = os.urandom(5_000_000)
 
 

@@ -27,7 +27,7 @@ from tests.contract.wire.sandbox_room import (
     room_settings,
 )
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 _WAITS = ("sh", "-c", "sleep 600; :")
 _SANDBOXES = ("bound", "started", "ended", "renewed", "released")

@@ -29,7 +29,7 @@ from tests.contract.wire.sandbox_room import (
 )
 from tests.eventually import eventually
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 _PROFILES = """
 [small]
