@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,12 +29,12 @@ def adopt_orphans() -> None:
 
 
 def leave_mounts() -> None:
-    """Take a mount namespace of this process's own, in which only it and what it starts mount;
-    whoever may not do so starts nothing that can mount.
+    """Take a mount namespace of this process's own, which sees no later mount of the machine and
+    shows it none; whoever may not do so starts nothing that can mount.
     """
     with suppress(PermissionError):
         kernel_calls.unshare(kernel_calls.OWN_MOUNTS)
-        kernel_calls.keep_mounts_private()
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 def below(expected: Sequence[int]) -> list[psutil.Process]:

@@ -18,7 +18,8 @@ UMASK = 0o022
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A finished checkout. `base` is the template below a delta layer, or empty.
+    """A finished checkout. `base` is the template below a delta layer, or empty; `tree` is the tree
+    of uncommitted changes whose files that layer holds, or empty where it holds the commit's.
 
     `converts` says that attributes make files differ from their objects; `files` and `size` are
     those of the whole checkout; `made_at` is in seconds of the epoch; `grafted` says
@@ -30,6 +31,7 @@ class Template:
     key: ProjectKey
     commit: str
     base: str
+    tree: str
     has_submodules: bool
     submodules_fault: str
     lfs_pointers: int
@@ -50,7 +52,9 @@ def family(key: ProjectKey) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def template_id(key: ProjectKey, commit: str) -> str:
-    """Return the id under which a commit's checkout is kept."""
-    text = "\0".join((commit, f"{UMASK:03o}", str(CHECKOUT_VERSION)))
+def template_id(key: ProjectKey, commit: str, tree: str = "") -> str:
+    """Return the id under which a commit's checkout is kept, or the files of a tree of changes over
+    it.
+    """
+    text = "\0".join((commit, f"{UMASK:03o}", str(CHECKOUT_VERSION), *filter(None, [tree])))
     return f"{family(key)}-{hashlib.sha256(text.encode()).hexdigest()[:24]}"

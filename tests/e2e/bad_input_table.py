@@ -215,7 +215,7 @@ REQUESTS = {
         grpc=Absent("gRPC: the generated clients have no other methods."),
         cli=Usage(lambda scene: ["nothing"]),
     ),
-    "100 MB where 1 MB is allowed": Row(
+    "100 MB where 768 KiB are allowed": Row(
         reason="body_too_large",
         kind=surface.TOO_LARGE,
         rest=ask.rest_huge,

@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +42,10 @@ _CONVERTED = (
     (":(attr:eol=crlf)", ":(attr:ident)"),
     (".", ":(exclude,attr:!working-tree-encoding)"),
 )
+FileAt = tuple[str, str]
+"""What is at a path of a tree: mode (six octal digits) and id of the object."""
 _FEW_OBJECTS = 100
+_FILE_MODES = ("100644", "100755")
 # A power cut ends the sandbox too, so the workspace's own objects need not survive one.
 _CONFIG = {
     "checkout.workers": "2",
@@ -118,14 +121,36 @@ class GitCheckouts:
         has_attributes = any(name.rpartition(b"/")[2] == _ATTRIBUTES for name in names)
         return None if has_attributes else len(names)
 
+    async def changed_files(
+        self, key: ProjectKey, commit: str, tree: str
+    ) -> Mapping[bytes, FileAt]:
+        """Return the files of a tree that differ from those of a commit, by path. Raises
+        ObjectsLacking, PackTooLarge and CheckoutFailed.
+        """
+        place = Place(self._layout.store(key))
+        await self._content.check_tree(place, tree)
+        output = await self._run(
+            "diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", commit, tree,
+            place=place,
+        )  # fmt: skip
+        fields = output.split(b"\0")[:-1]
+        found = {}
+        for said, path in zip(fields[::2], fields[1::2], strict=True):
+            _, mode, _, oid, _ = said.decode("ascii").split(" ")
+            if mode in _FILE_MODES:
+                found[path] = (mode, oid)
+        return found
+
     async def apply(
         self, baseline: Path, tree: Path, key: ProjectKey, commit: str, changes: Changes,
         mount: OverlayMount | None = None, *, converts: bool = False,
+        present: Mapping[bytes, FileAt] | None = None,
     ) -> None:  # fmt: skip
         """Write changes over a clean checkout of `commit`, with git.
 
         The tree of changes holds the client's files byte for byte, so that nothing is converted;
-        with `converts`, what the checkout has converted is written anew. The tree's own index stays
+        with `converts`, what the checkout has converted is written anew, and without it the files
+        that are `present` are left as they are. The tree's own index stays
         at the commit: what now changes in the files is unstaged or untracked, as at the client.
         `baseline/index` goes along. Raises ObjectsLacking, PackInvalid and CheckoutFailed.
         """
@@ -141,6 +166,13 @@ class GitCheckouts:
         )
         if converts:
             await self._undo_conversions(place, key)
+        elif present:
+            # A merge keeps entries that are as it wants them, and their files.
+            entries = [f"{mode} {oid}\t".encode() + path for path, (mode, oid) in present.items()]
+            await self._run(
+                "update-index", "-z", "--index-info",
+                place=place, given=b"".join(each + b"\0" for each in entries),
+            )  # fmt: skip
         await self.read_tree(place, "-m", "-u", commit, changes.tree)
         if mount is not None and mount.upper is not None:
             await self._files.run(_settled_changes, mount.upper, baseline / "index", key)

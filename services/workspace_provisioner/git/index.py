@@ -70,7 +70,8 @@ def settle(
 def settle_layer(upper: Path, index: Path, object_format: ObjectFormat, *, now: float) -> None:
     """Settle the files of an upper layer and their entries in an index; blocking. What is as new as
     the index git would hash at each look. A file of the same size and second as the one below it
-    would look unchanged, so that these get a later second than a checkout made at `now`.
+    would look unchanged, so that these get a later second than a checkout made at `now`. A file
+    with several links keeps its time, which others rely on.
 
     Raises IndexUnreadable and OSError.
     """
@@ -81,7 +82,10 @@ def settle_layer(upper: Path, index: Path, object_format: ObjectFormat, *, now: 
     def visit(entries: bytearray, offset: int, name: bytes) -> None:
         (mode,) = struct.unpack_from(">L", entries, offset + 24)
         if name in own and mode != _GITLINK:
-            _settle_entry(entries, offset, root + name, times)
+            found = os.lstat(root + name)
+            is_shared = found.st_nlink > 1
+            moment = (found.st_mtime_ns,) * 2 if is_shared else times
+            _settle_entry(entries, offset, root + name, moment)
 
     _rewrite(index, object_format, visit)
 

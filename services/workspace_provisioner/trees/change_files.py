@@ -19,6 +19,10 @@ from workspace_provisioner.git.pack_objects import Found, PackObjects, Unsuited
 from workspace_provisioner.git.tree_changes import TreeChanges, Written, compared, tree_of
 from workspace_provisioner.ports import CheckoutPlan
 
+SHARED_BYTES = 1024 * 1024
+"""Files of a tree of changes with more bytes in all are written once on a host, not for each
+workspace.
+"""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -36,13 +40,16 @@ class ChangeFiles:
         returns False, with nothing written, when git has to do it.
 
         With `layered`, `top` is the upper layer over a clean checkout, and what is gone becomes a
-        whiteout.
+        whiteout; False is returned as well when the files should be shared.
         """
         try:
             changes = await self._read(plan)
         except Unsuited:
             return False
         pack = plan.changes.pack if plan.changes else b""
+        size = sum(len(each.content) for each in changes.written)
+        if layered and not pack and size > SHARED_BYTES:
+            return False
         await self._files.run(_write_all, top, changes, baseline, pack, layered)
         return True
 

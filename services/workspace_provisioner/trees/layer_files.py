@@ -58,6 +58,12 @@ def note_stores(place: Path, stores: Sequence[Path]) -> None:
     _write(f"{place}/{_MOUNT}", _note((), stores))
 
 
+def lay_over(place: Path, lower: Sequence[Path]) -> None:
+    """Lay a workspace that nobody uses yet over other directories; blocking. Raises OSError."""
+    note = read_note(place)
+    _write(f"{place}/{_MOUNT}", _note(lower, note.stores if note is not None else ()))
+
+
 def add_store(place: Path, store: Path) -> None:
     """Say of a workspace that nobody uses yet that its git borrows from one more store; blocking.
 

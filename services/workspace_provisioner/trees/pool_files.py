@@ -101,6 +101,7 @@ class PoolFiles:
                 key=key,
                 commit=commit,
                 base="",
+                tree="",
                 has_submodules=contents.has_submodules,
                 submodules_fault=contents.submodules_fault,
                 lfs_pointers=contents.lfs_pointers,

@@ -8,13 +8,14 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from workspace_provisioner.disk.deletion import move_to_trash
 from workspace_provisioner.disk.host_root import Owners
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
+from workspace_provisioner.errors import CheckoutFailed
 from workspace_provisioner.git.checkout import GitCheckouts
 from workspace_provisioner.git.index import Contents
 from workspace_provisioner.ports import CheckoutPlan, Drifted, Stores, Taken
@@ -24,6 +25,7 @@ from workspace_provisioner.trees.layer_files import (
     Layer,
     complete_history,
     fill_blank,
+    lay_over,
     note_stores,
     read_layer,
     write_head,
@@ -110,7 +112,7 @@ class Takes:
         placed = False
         try:
             found = await self._stage_tree(plan, staged)
-            await self._apply(plan, found)
+            found = await self._apply(plan, found)
             taken = await self._files.run(self._publish, plan, found)
             placed = True
             return taken
@@ -164,11 +166,14 @@ class Takes:
         if found is None:
             return None
         self._on_layer(plan)
-        await self._apply(plan, found)
+        found = await self._apply(plan, found)
         return await self._files.run(self._publish, plan, found)
 
     def _lay_out(self, plan: CheckoutPlan, staged: Path) -> _Staged | None:
-        template = self._templates.read(template_id(plan.key, plan.commit))
+        tree = _shareable(plan)
+        template = self._templates.read(template_id(plan.key, plan.commit, tree))
+        if template is None and tree:
+            template = self._templates.read(template_id(plan.key, plan.commit))
         if template is None:
             return None
         self._verify(template)
@@ -218,25 +223,43 @@ class Takes:
         if tags.digest != template.tags:
             write_tags(git_dir, tags)
 
-    async def _apply(self, plan: CheckoutPlan, found: _Staged) -> None:
+    async def _apply(self, plan: CheckoutPlan, found: _Staged) -> _Staged:
         changes, layer = plan.changes, found.layer
         if changes is None:
-            return
-        top = layer.upper if layer else found.path / "tree"
-        if not found.holds.converts:
-            applied = await self._changes.apply(
-                top, found.path / "baseline", plan, layered=layer is not None
-            )
-            if applied:
-                return
-        baseline = found.path / "baseline"
+            return found
+        baseline, template = found.path / "baseline", found.template
+        is_there = layer is not None and template is not None and template.tree != ""
+        if not is_there and not found.holds.converts:
+            top = layer.upper if layer else found.path / "tree"
+            if await self._changes.apply(top, baseline, plan, layered=layer is not None):
+                return found
+        if layer is not None and template is not None and _shareable(plan) and not is_there:
+            found = await self._lay_over_changes(found, template, changes.tree)
+            layer, is_there = found.layer, True
         if layer is not None:
             await self._files.run(_copy_baseline, layer.template, baseline)
+        if is_there:
+            return found
         mount = layer.writable(found.path / "tree") if layer else None
         await self._checkouts.apply(
             baseline, found.path / "tree", plan.key, plan.commit, changes, mount,
             converts=found.holds.converts,
         )  # fmt: skip
+        return found
+
+    async def _lay_over_changes(self, found: _Staged, base: Template, tree: str) -> _Staged:
+        """Lay a layer over the files of large changes, which are written when they are not there:
+        an unchanged tree costs nothing then, whatever its size.
+        """
+        try:
+            changed = await self._templates.make_changed(base, tree)
+        except CheckoutFailed:
+            if await self._files.run(self._templates.read, base.template_id) is None:
+                raise _Dropped from None
+            raise
+        lower = await self._files.run(self._templates.lower, changed)
+        await self._files.run(lay_over, found.path / "layer", lower)
+        return replace(found, rung=Rung.OVERLAY_DELTA, template=changed, holds=changed)
 
     def _verify(self, template: Template) -> None:
         reason = self._stores.verify(template.key, template.stamp)
@@ -285,6 +308,13 @@ class Takes:
             if not move_to_trash(target, self._layout.trash):
                 raise
             source.rename(target)
+
+
+def _shareable(plan: CheckoutPlan) -> str:
+    """Return the tree of the changes when the store has it, so that workspaces may share its files;
+    empty otherwise.
+    """
+    return plan.changes.tree if plan.changes is not None and not plan.changes.pack else ""
 
 
 def _copy_baseline(template: Path, baseline: Path) -> None:

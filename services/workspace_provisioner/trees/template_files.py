@@ -1,6 +1,7 @@
 """Templates on disk: made aside, moved into place whole, never changed afterwards but for READY.
 
-A template is a checkout, or a delta layer over another template's checkout. Whoever lays a
+A template is a checkout, or a layer over another template: with what differs in another commit, or
+with the files of uncommitted changes that are large, which workspaces share so. Whoever lays a
 workspace over one writes that down first (`mount.json`) and then looks whether READY is still
 there; whoever drops one takes READY away first and then looks who uses it.
 """
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import logging
 import os
+import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +27,14 @@ from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.room import has_room
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.errors import CheckoutFailed
-from workspace_provisioner.git.checkout import GitCheckouts, packed_tags, settled
+from workspace_provisioner.git.checkout import FileAt, GitCheckouts, packed_tags, settled
 from workspace_provisioner.git.command import OverlayMount
 from workspace_provisioner.git.index import Contents
 from workspace_provisioner.git.tree_changes import TreeChanges
 from workspace_provisioner.ports import Disk, ObjectsLacking, Stores
-from workspace_provisioner.sources import ProjectKey
+from workspace_provisioner.sources import Changes, ProjectKey
 from workspace_provisioner.templates import Template, family, template_id
+from workspace_provisioner.trees.change_files import SHARED_BYTES
 from workspace_provisioner.trees.delta_files import DeltaFiles
 from workspace_provisioner.trees.layer_files import used_templates
 from workspace_provisioner.trees.template_records import READY, read_ready, ready_text
@@ -44,6 +48,8 @@ KEPT_TEMPLATES = 3
 """Newest full checkouts of a project key that are kept though nobody uses them."""
 _UNUSED_SECONDS = 3600.0
 _KEPT_SECONDS = 7 * 24 * 3600.0
+_LARGE = "large.json"
+"""Mode, object and path of the large files in a layer of changes."""
 _LARGEST_DELTA = 4
 """A delta holds at most one file in so many; beyond that a full checkout is made."""
 
@@ -97,22 +103,29 @@ class TemplateFiles:
         """Note that a workspace was laid over a template; returns whether it is still ready, and
         what it is laid over too. Blocking.
         """
-        for identity in (template.template_id, template.base):
-            if identity:
-                path = f"{self._layout.templates}/{identity}"
-                try:
-                    os.utime(f"{path}/{USED}")
-                    os.stat(f"{path}/{READY}")
-                except FileNotFoundError:
-                    return False
-        return True
+        chain = self._chain(template)
+        for each in chain:
+            path = f"{self._layout.templates}/{each.template_id}"
+            try:
+                os.utime(f"{path}/{USED}")
+                os.stat(f"{path}/{READY}")
+            except FileNotFoundError:
+                return False
+        return not chain[-1].base
 
     def lower(self, template: Template) -> tuple[Path, ...]:
         """Return the directories that a workspace is laid over, topmost first."""
-        top = self._layout.templates / template.template_id
-        if not template.base:
-            return (top / "tree",)
-        return (top / "layer", self._layout.templates / template.base / "tree")
+        return tuple(
+            self._layout.templates / each.template_id / ("layer" if each.base else "tree")
+            for each in self._chain(template)
+        )
+
+    def _chain(self, template: Template) -> list[Template]:
+        """Return a template and those below it, as far as they are ready, topmost first."""
+        found = [template]
+        while found[-1].base and (below := self.read(found[-1].base)) is not None:
+            found.append(below)
+        return found
 
     async def make(self, key: ProjectKey, commit: str, *, idle: bool) -> Template:
         """Return the commit's template, and make it when there is none.
@@ -121,6 +134,19 @@ class TemplateFiles:
         not waited for by others. Raises ObjectsLacking and CheckoutFailed.
         """
         identity = template_id(key, commit)
+        return await self._shared(identity, lambda: self._make(key, commit, idle=idle), idle=idle)
+
+    async def make_changed(self, base: Template, tree: str) -> Template:
+        """Return the template of a tree of changes over a commit's, and make it when there is none.
+
+        Raises ObjectsLacking, PackTooLarge and CheckoutFailed.
+        """
+        identity = template_id(base.key, base.commit, tree)
+        return await self._shared(identity, lambda: self._make_changed(base, tree), idle=False)
+
+    async def _shared(
+        self, identity: str, make: Callable[[], Coroutine[None, None, Template]], *, idle: bool
+    ) -> Template:
         found = await self._files.run(self.read, identity)
         if found is not None:
             return found
@@ -128,9 +154,7 @@ class TemplateFiles:
             self._makes.get((identity, True)) if idle else None
         )
         if running is None:
-            running = asyncio.create_task(
-                self._make(key, commit, idle=idle), name=f"template {identity}"
-            )
+            running = asyncio.create_task(make(), name=f"template {identity}")
             self._makes[identity, idle] = running
             running.add_done_callback(lambda task: self._made((identity, idle), task))
         return await asyncio.shield(running)
@@ -168,6 +192,7 @@ class TemplateFiles:
                 key=key,
                 commit=commit,
                 base=base.template_id if base else "",
+                tree="",
                 has_submodules=contents.has_submodules,
                 submodules_fault=contents.submodules_fault,
                 lfs_pointers=contents.lfs_pointers,
@@ -231,6 +256,65 @@ class TemplateFiles:
             _settled_delta, staged, below / "tree", key, self._layout.trash
         )
 
+    async def _make_changed(self, base: Template, tree: str, *, reuse: bool = True) -> Template:
+        """Write what differs from a commit into a layer. Large files that are in another such layer
+        are linked: when little of a large tree has changed, that little is written.
+        """
+        key, commit = base.key, base.commit
+        staged = self._layout.staging / self._owners.own_name()
+        lower = await self._files.run(self.lower, base)
+        mount = OverlayMount(
+            lower=lower, target=staged / "seen", upper=staged / "layer", work=staged / "work"
+        )
+        changes = Changes(tree=tree, pack=b"")
+        try:
+            files = await self._checkouts.changed_files(key, commit, tree)
+            below = self._layout.templates / base.template_id
+            await self._files.run(_lay_out_changed, staged, below)
+            linked: Mapping[bytes, FileAt] = {}
+            if reuse and not base.converts:
+                known = await self._files.run(self._large_files, key)
+                linked = await self._files.run(_link, staged / "layer", files, known, lower)
+            try:
+                await self._checkouts.apply(
+                    staged / "baseline", mount.target, key, commit, changes, mount,
+                    converts=base.converts, present=linked,
+                )  # fmt: skip
+            except CheckoutFailed:
+                if not linked:
+                    raise
+                # A file may have taken the place of a directory, or the reverse.
+                return await self._make_changed(base, tree, reuse=False)
+            size, own_modules = await self._files.run(
+                _finish_changed, staged, files, self._layout.trash
+            )
+            template = replace(
+                base,
+                template_id=template_id(key, commit, tree),
+                base=base.template_id,
+                tree=tree,
+                has_submodules=base.has_submodules or own_modules,
+                size=base.size + size,
+                made_at=time.time(),
+            )
+            return await self._files.run(self._publish, staged, template)
+        finally:
+            await self._files.run(move_to_trash, staged, self._layout.trash)
+
+    def _large_files(self, key: ProjectKey) -> Mapping[FileAt, Path]:
+        """Return the large files of a project's trees of changes."""
+        found: dict[FileAt, Path] = {}
+        for template in self._of(key):
+            if template.tree:
+                top = self._layout.templates / template.template_id
+                try:
+                    noted: list[tuple[str, str, str]] = json.loads((top / _LARGE).read_bytes())
+                except (OSError, ValueError):
+                    continue
+                for mode, oid, path in noted:
+                    found.setdefault((mode, oid), top / "layer" / path)
+        return found
+
     def _publish(self, staged: Path, template: Template) -> Template:
         """Move a finished template into place; another process may have been first."""
         (staged / USED).touch()
@@ -288,7 +372,8 @@ class TemplateFiles:
         for templates in by_family.values():
             templates.sort(key=_made_at, reverse=True)
             full = [each.template_id for each in templates if not each.base]
-            kept = {*full[:KEPT_TEMPLATES], *(t.template_id for t in templates[:KEPT_TEMPLATES])}
+            commits = [each.template_id for each in templates if not each.tree]
+            kept = {*full[:KEPT_TEMPLATES], *commits[:KEPT_TEMPLATES]}
             for each in templates:
                 longest = _KEPT_SECONDS if each.template_id in kept else _UNUSED_SECONDS
                 if is_short or self._unused_for(each.template_id) > longest:
@@ -383,6 +468,59 @@ def _lay_out_delta(staged: Path, commit: str, packed_tags: str) -> None:
     (staged / "layer/.git/HEAD").write_text(f"{commit}\n")
     if packed_tags:
         (staged / "layer/.git/packed-refs").write_text(packed_tags, encoding="utf-8")
+
+
+def _lay_out_changed(staged: Path, below: Path) -> None:
+    staged.mkdir(mode=0o700)
+    (staged / "layer").mkdir(mode=0o755)
+    (staged / "baseline").mkdir(mode=0o700)
+    shutil.copy2(below / "baseline/index", staged / "baseline/index")
+    _lay_out_mount(staged)
+
+
+def _link(
+    layer: Path,
+    files: Mapping[bytes, FileAt],
+    known: Mapping[FileAt, Path],
+    lower: Sequence[Path],
+) -> Mapping[bytes, FileAt]:
+    """Link those files of a layer that are known; returns which."""
+    linked: dict[bytes, FileAt] = {}
+    for name, file in files.items():
+        source, path = known.get(file), os.fsdecode(name)
+        if source is None:
+            continue
+        with suppress(OSError):
+            # Of the time and size of the file in its place it would look unchanged.
+            seconds = int(os.lstat(source).st_mtime)
+            if not any(_is_of(each / path, seconds) for each in lower):
+                (layer / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                os.link(source, layer / path, follow_symlinks=False)
+                linked[name] = file
+    return linked
+
+
+def _is_of(path: Path, seconds: int) -> bool:
+    try:
+        return int(os.lstat(path).st_mtime) == seconds
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _finish_changed(staged: Path, files: Mapping[bytes, FileAt], trash: Path) -> tuple[int, bool]:
+    """Keep layer and index of a tree of changes, and note its large files; returns its bytes, and
+    whether it has a `.gitmodules`.
+    """
+    for path in (staged / "work", staged / "seen", staged / "baseline/git"):
+        move_to_trash(path, trash)
+    total, large = 0, []
+    for name, file in files.items():
+        size = os.lstat(staged / "layer" / os.fsdecode(name)).st_size
+        total += size
+        if size >= SHARED_BYTES:
+            large.append((*file, os.fsdecode(name)))
+    (staged / _LARGE).write_text(json.dumps(large), encoding="ascii")
+    return total, os.path.lexists(staged / "layer/.gitmodules")
 
 
 def _lay_out_mount(staged: Path) -> None:

@@ -24,6 +24,7 @@ class TemplateRecord(TypedDict):
     object_format: str
     commit: str
     base: str
+    tree: NotRequired[str]
     has_submodules: bool
     submodules_fault: str
     lfs_pointers: int
@@ -47,6 +48,7 @@ def ready_text(template: Template, boot: str) -> bytes:
         object_format=key.object_format,
         commit=template.commit,
         base=template.base,
+        tree=template.tree,
         has_submodules=template.has_submodules,
         submodules_fault=template.submodules_fault,
         lfs_pointers=template.lfs_pointers,
@@ -72,6 +74,7 @@ def read_ready(directory: Path) -> tuple[Template, str] | None:
             key=key,
             commit=record["commit"],
             base=record["base"],
+            tree=record.get("tree", ""),
             has_submodules=record["has_submodules"],
             submodules_fault=record["submodules_fault"],
             lfs_pointers=record["lfs_pointers"],
