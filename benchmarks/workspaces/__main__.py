@@ -5,6 +5,7 @@ shell, with `git worktree add` in the same run.
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import tempfile
 from pathlib import Path
@@ -95,7 +96,21 @@ def from_a_shell(
             laptop.launch(repository, agent=agent)
             seconds = [laptop.launch(repository, agent=agent) for _ in range(shell.RUNS)]
             recording.metrics[metric] = _ratio(seconds, rtt)
+        (repository.path / front.LARGE).write_bytes(os.urandom(shell.LARGE_BYTES))
+        laptop.launch(repository, agent=True)
+        for changed, metric in (
+            (False, "cli_agent_launch_large_unchanged_ms_over_rtt"),
+            (True, "cli_agent_launch_large_beside_changes_ms_over_rtt"),
+        ):
+            laptop.launch(repository, agent=True, changed=changed)
+            seconds = [
+                laptop.launch(repository, agent=True, changed=changed) for _ in range(shell.RUNS)
+            ]
+            recording.metrics[metric] = _ratio(seconds, rtt)
         laptop.stop_agent()
+        recording.notes.append(
+            f"`large` is with an untracked file of {shell.LARGE_BYTES / 1e6:g} MB"
+        )
 
 
 def over_ssh(recording: Recording, directory: Path, repository: Repository, rtt: float) -> None:

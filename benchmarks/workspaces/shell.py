@@ -16,6 +16,7 @@ from benchmarks.workspaces.front import dirty
 from benchmarks.workspaces.link import Link
 
 RUNS = 3 if QUICK else 15
+LARGE_BYTES = 10_000_000 if QUICK else 100_000_000
 _FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 
 
@@ -33,9 +34,12 @@ class Shell:
         }
         state.mkdir(mode=0o700, exist_ok=True)
 
-    def launch(self, repository: Repository, *, agent: bool) -> float:
-        """Time one launch; its changes must have arrived with it."""
-        dirty(repository)
+    def launch(self, repository: Repository, *, agent: bool, changed: bool = True) -> float:
+        """Time one launch, of a checkout that has changed since the last one or not; its changes
+        must have arrived with it.
+        """
+        if changed:
+            dirty(repository)
         environment = self._environment | {"FAIRLEAD_AGENT": "1" if agent else "0"}
         start = time.perf_counter()
         with subprocess.Popen(

@@ -21,7 +21,7 @@ class Range:
     """A number, or a size that the caller of `allows` has measured, between two bounds.
 
     `field` is the path of the field, `what` the subject of the sentence, `unit` what is counted;
-    `reason` is the reason of the error. With `or_zero` 0 is allowed too, and means `zero_means`.
+    `reason` is the reason of the error. With `zero_means` 0 is allowed too, and means that.
     """
 
     field: str
@@ -411,6 +411,7 @@ PAGE_SIZE: Final = Range(
     field="page_size",
     what="The page size",
     reason="page_size_invalid",
+    least=1,
     most=100,
     zero_means="50",
     remedy="Ask for fewer at once, and for the next page with its token.",
@@ -420,6 +421,7 @@ FILE_PAGE_SIZE: Final = Range(
     field="page_size",
     what="The page size of a directory",
     reason="page_size_invalid",
+    least=1,
     most=1000,
     zero_means="500",
     remedy="Ask for fewer at once, and for the next page with its token.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead_sdk import Fairlead, SandboxNotFound
+from fairlead_sdk import AsyncFairlead, Fairlead, SandboxNotFound
 from fairlead_sdk import json_form as form
 from tests.e2e.mesh_client import MeshClient
 from tests.e2e.running_stack import RunningStack, eventually
@@ -154,3 +154,19 @@ def test_a_detached_command_is_followed_and_ended(stack: RunningStack) -> None:
     followed = stack.cli("logs", "-f", execution_id)
     assert (followed.stdout, "SIGTERM" in followed.stderr) == ("first\n", True)
     assert stack.cli("sandbox", "rm", sandbox_id).returncode == 0
+
+
+@pytest.mark.asyncio
+async def test_the_executions_of_a_sandbox_are_listed(stack: RunningStack) -> None:
+    async with AsyncFairlead(url=stack.url, api_key=stack.api_key) as fairlead:
+        sandbox = await fairlead.sandboxes.create()
+        started = [await sandbox.commands.start(["sleep", "60"]) for _ in range(3)]
+        ids = sorted(each.execution_id for each in started)
+        found = await fairlead.executions.list(sandbox.sandbox_id)
+        assert [each.execution_id for each in found] == ids
+        assert {each.state for each in found} == {"running"}
+        found = await fairlead.executions.list(sandbox.sandbox_id, limit=2)
+        assert [each.execution_id for each in found] == ids[:2]
+        await sandbox.release()
+        with pytest.raises(SandboxNotFound):
+            await fairlead.executions.list(f"sbx_{'z' * 26}")

@@ -74,10 +74,12 @@ async def find_sandbox_of(client: AsyncFairlead, text: str) -> str:
         return await find_sandbox(client, text)
     record = await find_launch(client, text)
     if not record.is_held:
+        # After a lost host it names the way back to a workspace that is kept.
+        remedy = record.failure.remedy if record.failure is not None else ""
         raise LaunchNotHeld(
             f"{record.launch_id} holds no sandbox (any more): it is {record.state}.",
             reason="launch_not_held",
-            remedy="Launch with --keep, or without a command, and use that one.",
+            remedy=remedy or "Launch with --keep, or without a command, and use that one.",
         )
     return record.sandbox_id
 

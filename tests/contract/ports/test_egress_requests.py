@@ -76,6 +76,31 @@ async def test_a_second_request_on_the_connection_is_never_carried() -> None:
         assert rest == b""
 
 
+async def test_an_origin_is_told_what_was_judged_whatever_ends_the_lines() -> None:
+    """A bare LF may end a line (RFC 9112, 2.2); an origin that reads it otherwise never sees it."""
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await reader.read()
+
+    async with egress_bench() as bench, served(serve) as port:
+        bench.names.answers["a.test"] = [["127.0.0.1"]]
+        bench.open(f"a.test:{port}")
+        answer = await bench.ask(
+            f"GET http://a.test:{port}/ HTTP/1.1\nHost: a.test:{port}\nX: one\r\n\n".encode()
+        )
+        assert answer.startswith(b"HTTP/1.1 204 ")
+        assert bench.names.asked == ["a.test"]
+    assert seen[0].count(b"\n") == seen[0].count(b"\r\n")
+    assert sorted(seen[0].split(b"\r\n")[2:-2]) == [
+        b"connection: close",
+        b"via: 1.1 fairlead",
+        b"x: one",
+    ]
+
+
 @pytest.mark.parametrize(
     "request_",
     [

@@ -110,6 +110,18 @@ def test_exec_needs_a_launch_that_is_held(cli: CliRunner) -> None:
     assert "--keep" in ended.stderr
 
 
+def test_exec_names_the_way_back_to_what_a_lost_host_has_kept(cli: CliRunner) -> None:
+    remedy = "Its workspace is kept: fairlead launch --workspace wsp_a -- COMMAND"
+    failure = {"step": "", "reason": "host_lost", "message": "It went away.", "remedy": remedy}
+    gone = documents.launch(
+        "failed", sandbox_id="sbx_1", released_at=documents.WHEN, failure=failure
+    )
+    cli.script.on("GET", LAUNCH, Answer(document=gone))
+    ended = cli("exec", documents.LAUNCH_ID, "--", "prog")
+    assert ended.status == 1
+    assert remedy in ended.stderr
+
+
 def test_a_launch_is_found_by_the_beginning_of_its_id(cli: CliRunner) -> None:
     other = documents.launch("provisioned", launch_id="lch_" + "b" * 26)
     listed(cli, HELD, other)

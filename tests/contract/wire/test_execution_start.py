@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 import pytest_asyncio
 
@@ -307,3 +308,32 @@ async def test_unknown_executions(room: SandboxRoom) -> None:
         with pytest.raises(FairleadError) as caught:
             await use
         assert caught.value.reason == "execution_not_found"
+
+
+async def test_executions_are_listed_in_pages_and_for_their_tenant_alone(room: SandboxRoom) -> None:
+    sandbox = await room.bound()
+    other = await room.bound()
+    await room.start(other.sandbox_id, "true")
+    started = [await room.start(sandbox.sandbox_id, "sleep", "60") for _ in range(3)]
+    ids = sorted(each.execution_id for each in started)
+
+    async def page(token: str = "", tenant: str = sandbox.tenant, size: int = 2) -> list[str]:
+        answer = await room.executions.ListExecutions(
+            execution_pb2.ListExecutionsRequest(
+                tenant=tenant, sandbox_id=sandbox.sandbox_id, page_size=size, page_token=token
+            )
+        )
+        found = [each.execution_id for each in answer.executions]
+        return [*found, answer.next_page_token]
+
+    *first, token = await page()
+    *rest, end = await page(token)
+    assert [*first, *rest] == ids
+    assert (len(first), end) == (2, "")
+    for wrong, code in (
+        ({"tenant": "other"}, grpc.StatusCode.NOT_FOUND),
+        ({"size": 101}, grpc.StatusCode.INVALID_ARGUMENT),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await page(**wrong)
+        assert caught.value.code() is code
