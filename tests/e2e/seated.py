@@ -77,6 +77,13 @@ class Seated:
         self.shown = self.shown[found.end() :]
         return found
 
+    def until_heard(self, content: bytes) -> None:
+        """Wait until the other side has written this, now or at any time before."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while content not in self.heard():
+            assert time.monotonic() < deadline, f"{content!r} did not come: {self.transcript!r}"
+            self._read()
+
     def ended(self) -> int:
         """Wait for the command's end and return its status."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
