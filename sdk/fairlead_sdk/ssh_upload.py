@@ -17,7 +17,7 @@ from fairlead_sdk.packs import PackMaking, Part, each_chunk, stream_pack, tips_o
 from fairlead_sdk.repository import Repository, Tip
 from fairlead_sdk.source import known_tips, source_document
 from fairlead_sdk.ssh_channel import HostCall, HostChannel
-from fairlead_sdk.uploads import is_large
+from fairlead_sdk.uploads import SentContents, is_large
 
 MissListener = Callable[[str], None]
 """Hears why the host cannot make the workspace yet."""
@@ -105,6 +105,7 @@ class _Upload:
         self._source = source
         self._tips: tuple[Tip, ...] = ()
         self._host_tips: Sequence[str] = ()
+        self._contents = SentContents(repository=request.repository, url=request.url)
 
     def plan(self, host_tips: Sequence[str]) -> Part:
         """Choose what is sent first."""
@@ -112,6 +113,8 @@ class _Upload:
         self._tips = tips_of(repository)
         known = known_tips(repository, url=self._request.url)
         known.replace(host_tips)
+        if host_tips:
+            self._contents.recall()
         if known.lacks_history:
             return Part.WHOLE  # the host's tips have no ancestors that could be borrowed
         self._host_tips = host_tips
@@ -130,10 +133,12 @@ class _Upload:
                 made = form.child(answer, "materialized") or {}
                 workspace = form.child(made, "workspace")
                 if workspace is not None:
+                    await asyncio.to_thread(self._contents.learn)
                     return workspace
                 if pause is None:
                     reason = form.text(form.child(made, "miss") or {}, "reason")
                     raise StillMissing(self._channel.destination, reason)
+            await asyncio.to_thread(self._contents.forget)
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -166,6 +171,7 @@ class _Upload:
             part=part,
             is_thin=is_thin,
             making=making,
+            sent=self._contents.names if is_thin else (),
         )
         try:
             async with aclosing(each_chunk(pack, making)) as chunks:

@@ -30,6 +30,34 @@ _MENDED_BY_RETRY = frozenset({"pack_invalid", "snapshot_incomplete", "upload_und
 TOKEN_USED = "upload_token_invalid"  # noqa: S105 - a reason, no token
 
 
+class SentContents:
+    """The contents of uncommitted files that a host was sent before, and need not be sent again;
+    blocking.
+    """
+
+    def __init__(self, *, repository: Repository, url: str) -> None:
+        self._changes = repository.changes
+        self._key = f"{url}\0{repository.project}"
+        self.names: frozenset[str] = frozenset()
+
+    def recall(self) -> None:
+        """Leave out what was sent before."""
+        if self._changes is not None and self._changes.kept is not None:
+            self.names = self._changes.kept.uploaded(self._key)
+
+    def learn(self) -> None:
+        """Note that all contents are there."""
+        changes = self._changes
+        if changes is not None and changes.kept is not None and changes.make_objects is not None:
+            changes.kept.learn_uploaded(self._key, changes.make_objects().blobs)
+
+    def forget(self) -> None:
+        """Leave nothing out from now on: a host lacks what was sent to another one."""
+        self.names = frozenset()
+        if self._changes is not None and self._changes.kept is not None:
+            self._changes.kept.forget_uploaded(self._key)
+
+
 class MissAnswer:
     """The answer to one miss: `first` sends what the host needs to go on, `rest` what is left."""
 
@@ -52,7 +80,7 @@ class MissAnswer:
         self.failure: FairleadError | None = None
         self._fault: RepositoryError | None = None
         self._making = PackMaking()
-        self._contents: frozenset[str] = frozenset()
+        self._contents = SentContents(repository=repository, url=door.url)
 
     @property
     def is_nearly_done(self) -> bool:
@@ -69,7 +97,7 @@ class MissAnswer:
         part = await asyncio.to_thread(self._plan)
         self.has_rest = part is Part.FILES
         answer = await self._sent(part)
-        await asyncio.to_thread(self._learn_contents)
+        await asyncio.to_thread(self._contents.learn)
         if self.has_rest:
             await asyncio.to_thread(
                 self._known().learn_files, self._repository.commit, token=self._token
@@ -101,28 +129,11 @@ class MissAnswer:
         self._tips = tips_of(self._repository)
         known = self._known()
         known.replace(self._host_tips)
-        changes = self._repository.changes
-        if changes is not None and changes.kept is not None and self._host_tips:
-            self._contents = changes.kept.uploaded(self._contents_key)
+        if self._host_tips:
+            self._contents.recall()
         # Where history is lacking the host's tips reach less than they do here.
         is_first = not self._host_tips and is_large(os.fspath(self._repository.objects))
         return Part.FILES if known.lacks_history or is_first else Part.WHOLE
-
-    def _learn_contents(self) -> None:
-        changes = self._repository.changes
-        if changes is not None and changes.kept is not None and changes.make_objects is not None:
-            changes.kept.learn_uploaded(self._contents_key, changes.make_objects().blobs)
-
-    @property
-    def _contents_key(self) -> str:
-        return f"{self._door.url}\0{self._repository.project}"
-
-    def _forget_contents(self) -> None:
-        """Send all contents from now on: a host lacks what was sent to another one."""
-        self._contents = frozenset()
-        changes = self._repository.changes
-        if changes is not None and changes.kept is not None:
-            changes.kept.forget_uploaded(self._contents_key)
 
     def _known(self) -> KnownTips:
         return known_tips(self._repository, url=self._door.url)
@@ -148,8 +159,8 @@ class MissAnswer:
                 if error.reason == TOKEN_USED and pause != PAUSES[0]:
                     return {}  # the answer of the attempt before was lost
                 mended = isinstance(error, Unavailable) or error.reason in _MENDED_BY_RETRY
-                if self._contents and error.reason in _MENDED_BY_RETRY:
-                    self._forget_contents()
+                if self._contents.names and error.reason in _MENDED_BY_RETRY:
+                    await asyncio.to_thread(self._contents.forget)
                     key = make_idempotency_key()  # another pack is another request
                 if pause is None or not mended:
                     raise
@@ -174,7 +185,7 @@ class MissAnswer:
             part=part,
             is_thin=is_thin,
             making=making,
-            sent=self._contents if is_thin else (),
+            sent=self._contents.names if is_thin else (),
         )
         sent = 0
         self._fault = None

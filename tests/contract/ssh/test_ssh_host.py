@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -351,6 +352,40 @@ async def test_of_a_large_repository_the_files_come_first_and_the_history_later(
         async with host.launch(repository.path) as launch:
             said = await launch.run("git log --format=%s; git fsck --connectivity-only")
             assert said.stdout_text == "number 2\nnumber 1\nnumber 0\nfirst\n"
+
+
+async def test_large_uncommitted_files_are_sent_once_to_a_host(
+    server: OpenSshServer, repository: LocalRepository, root: Path, tmp_path: Path
+) -> None:
+    """They are sent again to one that was set up anew."""
+    large = os.urandom(4 * 1024 * 1024)
+    clean = LocalRepository.make(tmp_path / "clean")
+    clean.git("fetch", "-q", str(repository.path))
+    clean.git("reset", "-q", "--hard", "FETCH_HEAD")
+    repository.write("large", large)
+    sent: list[int] = []
+
+    async def launched() -> int:
+        repository.write("small", os.urandom(300_000))
+        sent.clear()
+        async with AsyncSshHost(server.address(root)) as host:
+            read = read_repository(repository.path)
+            made = await host.materialize(read, on_upload=lambda size, _: sent.append(size))
+            command = Command(arguments=["cat", "small", "large"])
+            async with host.run(made.workspace_id, command) as execution:
+                found = b"".join([content async for _, content in execution.output()])
+        assert found == (repository.path / "small").read_bytes() + large
+        return max(sent)
+
+    assert await launched() > len(large)
+    assert await launched() < len(large)
+    await nothing_runs(root)
+    shutil.rmtree(root)
+    async with AsyncSshHost(server.address(root)) as host:
+        await host.materialize(read_repository(clean.path))
+    await nothing_runs(root)
+    assert await launched() > len(large)
+    assert await launched() < len(large)
 
 
 async def test_a_history_that_was_given_up_comes_with_the_next_launch(
