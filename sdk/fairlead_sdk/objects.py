@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from fairlead_sdk import json_form as form
 from fairlead_sdk.client import FrontDoor, problem_of
-from fairlead_sdk.errors import FailedPrecondition, FairleadError
+from fairlead_sdk.errors import FailedPrecondition, FairleadError, Unavailable
 from fairlead_sdk.json_form import JsonObject
 from fairlead_sdk.loop_thread import LoopThread
 
@@ -155,9 +155,15 @@ class SandboxCarriage:
             self._far.close()
 
     async def _send(self, link: WebSocket) -> None:
+        """Send what the child is told until that ends; a connection that breaks is noticed by who
+        reads, and told there with its reason.
+        """
         loop = asyncio.get_running_loop()
-        while content := await loop.sock_recv(self._far, _READ_BYTES):
-            await link.send(content)
+        try:
+            while content := await loop.sock_recv(self._far, _READ_BYTES):
+                await link.send(content)
+        except Unavailable:
+            await asyncio.Event().wait()
 
     async def _receive(self, link: WebSocket) -> None:
         loop = asyncio.get_running_loop()

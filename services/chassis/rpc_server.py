@@ -135,7 +135,8 @@ async def serve_grpc(
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.keepalive_time_ms", 20_000),
             ("grpc.keepalive_timeout_ms", 10_000),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            # Else a client whose stream is idle for 100 s is taken for one that floods with pings.
+            ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
         ],
     )

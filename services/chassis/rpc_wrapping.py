@@ -6,9 +6,11 @@ the method is seen inside it and nothing is left open when the call is cancelled
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from typing import TypeAlias, TypeVar, cast
 
 import grpc
@@ -28,6 +30,9 @@ _MAKERS = {
 _Unary: TypeAlias = Callable[[object, ServicerContext], Awaitable[object]]
 _Writing: TypeAlias = Callable[[object, ServicerContext], Awaitable[None]]
 _Yielding: TypeAlias = Callable[[object, ServicerContext], AsyncGenerator[object, None]]
+
+
+_WRITE_SECONDS = 1.0
 
 
 def nothing() -> None:
@@ -72,10 +77,27 @@ class _Wrapped:
             if not inspect.isasyncgenfunction(self._inner):
                 await cast(_Writing, self._inner)(request, watched)
                 return
+            write: Callable[[object], Awaitable[None]] = partial(_begun, watched)
             async with aclosing(cast(_Yielding, self._inner)(request, watched)) as responses:
                 async for response in responses:
-                    await watched.write(response)
+                    await write(response)
+                    write = watched.write
                     del response  # the next one may be hours away
+
+
+async def _begun(context: ServicerContext, response: object) -> None:
+    """Write the first response, to its end also when the call is cancelled meanwhile, in a second
+    at most: gRPC sends the headers with it, and knows that only afterwards. A call whose headers
+    were sent twice would not end (seen with grpcio 1.85).
+    """
+    writing = asyncio.ensure_future(context.write(response))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing], timeout=_WRITE_SECONDS)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        raise
 
 
 def wrapped(

@@ -18,8 +18,9 @@ UMASK = 0o022
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A finished checkout. `base` is the template below a delta layer, or empty; `tree` is the tree
-    of uncommitted changes whose files that layer holds, or empty where it holds the commit's.
+    """A finished checkout. `base` is the template below a layer, or empty, and `under` the one
+    below that; `tree` is the tree of uncommitted changes whose files the layer holds, or empty
+    where it holds the commit's.
 
     `converts` says that attributes make files differ from their objects; `files` and `size` are
     those of the whole checkout; `made_at` is in seconds of the epoch; `grafted` says
@@ -31,6 +32,7 @@ class Template:
     key: ProjectKey
     commit: str
     base: str
+    under: str
     tree: str
     has_submodules: bool
     submodules_fault: str
@@ -42,6 +44,11 @@ class Template:
     grafted: bool
     tags: str
     stamp: StoreStamp
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The ids of this template and of those that it lies over, topmost first."""
+        return tuple(filter(None, (self.template_id, self.base, self.under)))
 
 
 def family(key: ProjectKey) -> str:

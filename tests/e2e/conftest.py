@@ -10,8 +10,20 @@ from tests.e2e.running_stack import Places, RunningStack, places, running_stack
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[RunningStack]:
-    """A running stack that the whole session shares: launch on it what you like, hurt nothing."""
+def shared_stack() -> Iterator[RunningStack]:
+    """A running stack that the whole session shares."""
+    with places() as where, running_stack(where) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stack(request: pytest.FixtureRequest) -> Iterator[RunningStack]:
+    """A running stack: launch on it what you like, hurt nothing. It is shared, but where a file is
+    marked with `own_stack`.
+    """
+    if request.node.get_closest_marker("own_stack") is None:
+        yield request.getfixturevalue("shared_stack")
+        return
     with places() as where, running_stack(where) as running:
         yield running
 

@@ -19,7 +19,7 @@ from tests.e2e.mesh_client import MeshClient, reading
 from tests.e2e.running_stack import RunningStack, eventually
 from tests.fakes.local_repository import LocalRepository
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.own_stack]
 
 HOLD = LaunchRequest(keep=True)
 

@@ -23,7 +23,7 @@ from tests.e2e.running_stack import RunningStack, eventually
 from tests.eventually import SECONDS
 from tests.fakes.local_repository import LocalRepository
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.own_stack]
 
 FAIRLEAD = str(Path(sys.executable).with_name("fairlead"))
 PROJECTS = numbered("cancelled")

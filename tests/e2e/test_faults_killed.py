@@ -33,7 +33,7 @@ from tests.e2e.programs import PYTHON, numbered, talk, talker
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.fakes.local_repository import LocalRepository
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.own_stack]
 
 SLEEP = command("sleep", "60")
 PROJECTS = numbered("killed")

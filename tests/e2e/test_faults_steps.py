@@ -34,7 +34,7 @@ from tests.e2e.mesh_client import (
 from tests.e2e.running_stack import RunningStack, eventually, places, running_stack
 from tests.fakes.local_repository import LocalRepository
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.own_stack]
 
 SANDBOXES = 3
 TRUE = command("true")

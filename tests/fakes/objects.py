@@ -12,7 +12,9 @@ from tests.fakes.front_door import SANDBOX
 
 
 class EchoObjects:
-    """One Python for every call; `exit` ends it, and `python` "none" is not there."""
+    """One Python for every call; `exit` ends it; `python` "none" is not there, and "mute" says
+    nothing.
+    """
 
     def __init__(self) -> None:
         self.opened: list[tuple[str, str, str]] = []
@@ -32,6 +34,7 @@ class EchoObjects:
                 if content == b"exit":
                     yield ObjectsEnded(ExitReason.EXITED, 3, None, "last words")
                     return
-                yield content
+                if python != "mute":
+                    yield content
         finally:
             self.ended.set()

@@ -101,6 +101,7 @@ class PoolFiles:
                 key=key,
                 commit=commit,
                 base="",
+                under="",
                 tree="",
                 has_submodules=contents.has_submodules,
                 submodules_fault=contents.submodules_fault,

@@ -8,8 +8,9 @@ import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -33,6 +34,7 @@ from workspace_provisioner.origins import Origin
 from workspace_provisioner.ports import ObjectsLacking
 from workspace_provisioner.sources import ObjectFormat, ProjectKey
 from workspace_provisioner.trees.layer_files import add_store, read_layer
+from workspace_provisioner.trees.layer_views import opened_view
 
 _FILE = ".gitmodules"
 _ENTRY = re.compile(rb"(?P<mode>[0-7]{6}) [a-z]+ (?P<oid>[0-9a-f]+)\t(?P<path>.+)", re.DOTALL)
@@ -129,6 +131,27 @@ class GitSubmodules:
             raise CheckoutFailed(f"git {arguments[0]}")
         return finished.output
 
+    def _require_free(self, workspace_id: str, path: str) -> None:
+        """Raise FileExistsError unless a path is absent, or an empty directory in directories."""
+        layer = read_layer(self._layout.layers / workspace_id)
+        top = self._layout.trees / workspace_id
+        with ExitStack() as opened:
+            view = opened.enter_context(
+                opened_view((layer.upper, *layer.lower) if layer else (top,))
+            )
+            for part in path.split("/"):
+                looked = (view.look(part, each) for each in view.descriptors)
+                found = next((each for each in looked if each is not None), None)
+                if found is None:
+                    return
+                below = view.directory(part) if stat.S_ISDIR(found.st_mode) else None
+                if below is None:
+                    raise FileExistsError(path)
+                opened.callback(below.close)
+                view = below
+            if view.entries():
+                raise FileExistsError(path)
+
     def _top(self, workspace_id: str) -> Path:
         """Return where a workspace's own files are written: its layer, or its tree."""
         layer = read_layer(self._layout.layers / workspace_id)
@@ -160,9 +183,8 @@ class GitSubmodules:
     ) -> tuple[Path, Path]:
         top = self._top(workspace_id)
         root, git_dir = top / path, top / submodule_git_dir(names)
+        self._require_free(workspace_id, path)
         _make_beneath(top, path)
-        if os.listdir(root):
-            raise FileExistsError(path)
         _make_beneath(top, os.path.dirname(submodule_git_dir(names)))
         objects = self._layout.store(key) / "objects"
         add_store(self._layout.layers / workspace_id, objects)

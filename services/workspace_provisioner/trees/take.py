@@ -237,7 +237,10 @@ class Takes:
             found = await self._lay_over_changes(found, template, changes.tree)
             layer, is_there = found.layer, True
         if layer is not None:
-            await self._files.run(_copy_baseline, layer.template, baseline)
+            try:
+                await self._files.run(_copy_baseline, layer.template, baseline)
+            except FileNotFoundError:
+                raise _Dropped from None
         if is_there:
             return found
         mount = layer.writable(found.path / "tree") if layer else None
@@ -253,7 +256,7 @@ class Takes:
         """
         try:
             changed = await self._templates.make_changed(base, tree)
-        except CheckoutFailed:
+        except (CheckoutFailed, OSError):
             if await self._files.run(self._templates.read, base.template_id) is None:
                 raise _Dropped from None
             raise

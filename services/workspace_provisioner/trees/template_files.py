@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -34,7 +35,6 @@ from workspace_provisioner.git.tree_changes import TreeChanges
 from workspace_provisioner.ports import Disk, ObjectsLacking, Stores
 from workspace_provisioner.sources import Changes, ProjectKey
 from workspace_provisioner.templates import Template, family, template_id
-from workspace_provisioner.trees.change_files import SHARED_BYTES
 from workspace_provisioner.trees.delta_files import DeltaFiles
 from workspace_provisioner.trees.layer_files import used_templates
 from workspace_provisioner.trees.template_records import READY, read_ready, ready_text
@@ -47,9 +47,12 @@ USED = "USED"
 KEPT_TEMPLATES = 3
 """Newest full checkouts of a project key that are kept though nobody uses them."""
 _UNUSED_SECONDS = 3600.0
+_OVERTAKEN_SECONDS = 600.0
+"""How long changes stay unused that are not the newest of their project."""
 _KEPT_SECONDS = 7 * 24 * 3600.0
-_LARGE = "large.json"
-"""Mode, object and path of the large files in a layer of changes."""
+_LINKABLE = "linkable.json"
+"""Mode, object and path of the files in a layer of changes that others may link."""
+_LEAST_LINKED_BYTES = 64 * 1024
 _LARGEST_DELTA = 4
 """A delta holds at most one file in so many; beyond that a full checkout is made."""
 
@@ -103,29 +106,19 @@ class TemplateFiles:
         """Note that a workspace was laid over a template; returns whether it is still ready, and
         what it is laid over too. Blocking.
         """
-        chain = self._chain(template)
-        for each in chain:
-            path = f"{self._layout.templates}/{each.template_id}"
+        for identity in template.chain:
+            path = f"{self._layout.templates}/{identity}"
             try:
                 os.utime(f"{path}/{USED}")
                 os.stat(f"{path}/{READY}")
             except FileNotFoundError:
                 return False
-        return not chain[-1].base
+        return True
 
     def lower(self, template: Template) -> tuple[Path, ...]:
         """Return the directories that a workspace is laid over, topmost first."""
-        return tuple(
-            self._layout.templates / each.template_id / ("layer" if each.base else "tree")
-            for each in self._chain(template)
-        )
-
-    def _chain(self, template: Template) -> list[Template]:
-        """Return a template and those below it, as far as they are ready, topmost first."""
-        found = [template]
-        while found[-1].base and (below := self.read(found[-1].base)) is not None:
-            found.append(below)
-        return found
+        *above, last = (self._layout.templates / each for each in template.chain)
+        return (*(each / "layer" for each in above), last / "tree")
 
     async def make(self, key: ProjectKey, commit: str, *, idle: bool) -> Template:
         """Return the commit's template, and make it when there is none.
@@ -192,6 +185,7 @@ class TemplateFiles:
                 key=key,
                 commit=commit,
                 base=base.template_id if base else "",
+                under="",
                 tree="",
                 has_submodules=contents.has_submodules,
                 submodules_fault=contents.submodules_fault,
@@ -257,8 +251,8 @@ class TemplateFiles:
         )
 
     async def _make_changed(self, base: Template, tree: str, *, reuse: bool = True) -> Template:
-        """Write what differs from a commit into a layer. Large files that are in another such layer
-        are linked: when little of a large tree has changed, that little is written.
+        """Write what differs from a commit into a layer. Files that are in another such layer and
+        not small are linked: when little of a large tree has changed, that little is written.
         """
         key, commit = base.key, base.commit
         staged = self._layout.staging / self._owners.own_name()
@@ -273,17 +267,16 @@ class TemplateFiles:
             await self._files.run(_lay_out_changed, staged, below)
             linked: Mapping[bytes, FileAt] = {}
             if reuse and not base.converts:
-                known = await self._files.run(self._large_files, key)
+                known = await self._files.run(self._linkable, key)
                 linked = await self._files.run(_link, staged / "layer", files, known, lower)
             try:
                 await self._checkouts.apply(
                     staged / "baseline", mount.target, key, commit, changes, mount,
                     converts=base.converts, present=linked,
                 )  # fmt: skip
-            except CheckoutFailed:
+            except (CheckoutFailed, ObjectsLacking):
                 if not linked:
                     raise
-                # A file may have taken the place of a directory, or the reverse.
                 return await self._make_changed(base, tree, reuse=False)
             size, own_modules = await self._files.run(
                 _finish_changed, staged, files, self._layout.trash
@@ -292,6 +285,7 @@ class TemplateFiles:
                 base,
                 template_id=template_id(key, commit, tree),
                 base=base.template_id,
+                under=base.base,
                 tree=tree,
                 has_submodules=base.has_submodules or own_modules,
                 size=base.size + size,
@@ -301,14 +295,14 @@ class TemplateFiles:
         finally:
             await self._files.run(move_to_trash, staged, self._layout.trash)
 
-    def _large_files(self, key: ProjectKey) -> Mapping[FileAt, Path]:
-        """Return the large files of a project's trees of changes."""
+    def _linkable(self, key: ProjectKey) -> dict[FileAt, Path]:
+        """Return the larger files of a project's trees of changes."""
         found: dict[FileAt, Path] = {}
         for template in self._of(key):
             if template.tree:
                 top = self._layout.templates / template.template_id
                 try:
-                    noted: list[tuple[str, str, str]] = json.loads((top / _LARGE).read_bytes())
+                    noted: list[tuple[str, str, str]] = json.loads((top / _LINKABLE).read_bytes())
                 except (OSError, ValueError):
                     continue
                 for mode, oid, path in noted:
@@ -344,7 +338,8 @@ class TemplateFiles:
         if not fresh:
             return
         self._disk.sync_all(self._layout.templates)
-        for template, _ in fresh:
+        # Nothing is good for the next boot whose base is not.
+        for template, _ in sorted(fresh, key=lambda each: len(each[0].chain)):
             self._rewrite(template, "")
 
     async def restamp(self, key: ProjectKey) -> None:
@@ -374,8 +369,11 @@ class TemplateFiles:
             full = [each.template_id for each in templates if not each.base]
             commits = [each.template_id for each in templates if not each.tree]
             kept = {*full[:KEPT_TEMPLATES], *commits[:KEPT_TEMPLATES]}
+            newest = [each.template_id for each in templates if each.tree][:1]
             for each in templates:
                 longest = _KEPT_SECONDS if each.template_id in kept else _UNUSED_SECONDS
+                if each.tree and each.template_id not in newest:
+                    longest = _OVERTAKEN_SECONDS
                 if is_short or self._unused_for(each.template_id) > longest:
                     self._drop(each.template_id)
 
@@ -393,6 +391,10 @@ class TemplateFiles:
                 found = read_ready(path)
                 if name not in used and (found is None or found[1] not in ("", self._boot)):
                     move_to_trash(path, self._layout.trash)
+            for template, _ in self._all():
+                below = [self._layout.templates / each / READY for each in template.chain[1:]]
+                if template.template_id not in used and not all(each.exists() for each in below):
+                    move_to_trash(self._layout.templates / template.template_id, self._layout.trash)
 
     def _drop(self, identity: str) -> None:
         path = self._layout.templates / identity
@@ -481,45 +483,56 @@ def _lay_out_changed(staged: Path, below: Path) -> None:
 def _link(
     layer: Path,
     files: Mapping[bytes, FileAt],
-    known: Mapping[FileAt, Path],
+    known: dict[FileAt, Path],
     lower: Sequence[Path],
 ) -> Mapping[bytes, FileAt]:
-    """Link those files of a layer that are known; returns which."""
+    """Link those files of a layer that are known, each once: two files that are one would be seen.
+
+    Returns which.
+    """
     linked: dict[bytes, FileAt] = {}
     for name, file in files.items():
         source, path = known.get(file), os.fsdecode(name)
         if source is None:
             continue
         with suppress(OSError):
-            # Of the time and size of the file in its place it would look unchanged.
             seconds = int(os.lstat(source).st_mtime)
-            if not any(_is_of(each / path, seconds) for each in lower):
+            if all(_leaves_alone(each, path, seconds) for each in lower):
                 (layer / path).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 os.link(source, layer / path, follow_symlinks=False)
                 linked[name] = file
+                del known[file]
     return linked
 
 
-def _is_of(path: Path, seconds: int) -> bool:
-    try:
-        return int(os.lstat(path).st_mtime) == seconds
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+def _leaves_alone(below: Path, path: str, seconds: int) -> bool:
+    """Say whether a file of that time may lie over what a layer has in its place: a directory is
+    git's to replace, and a file of the same time and size would look unchanged.
+    """
+    parts = path.split("/")
+    for depth in range(1, len(parts) + 1):
+        try:
+            found = os.lstat(below / "/".join(parts[:depth]))
+        except FileNotFoundError:
+            return True
+        if depth < len(parts) and not stat.S_ISDIR(found.st_mode):
+            return False
+    return not stat.S_ISDIR(found.st_mode) and int(found.st_mtime) != seconds
 
 
 def _finish_changed(staged: Path, files: Mapping[bytes, FileAt], trash: Path) -> tuple[int, bool]:
-    """Keep layer and index of a tree of changes, and note its large files; returns its bytes, and
-    whether it has a `.gitmodules`.
+    """Keep layer and index of a tree of changes, and note its files; returns its bytes, and whether
+    it has a `.gitmodules`.
     """
     for path in (staged / "work", staged / "seen", staged / "baseline/git"):
         move_to_trash(path, trash)
-    total, large = 0, []
+    total, linkable = 0, []
     for name, file in files.items():
         size = os.lstat(staged / "layer" / os.fsdecode(name)).st_size
         total += size
-        if size >= SHARED_BYTES:
-            large.append((*file, os.fsdecode(name)))
-    (staged / _LARGE).write_text(json.dumps(large), encoding="ascii")
+        if size >= _LEAST_LINKED_BYTES:
+            linkable.append((*file, os.fsdecode(name)))
+    (staged / _LINKABLE).write_text(json.dumps(linkable), encoding="ascii")
     return total, os.path.lexists(staged / "layer/.gitmodules")
 
 

@@ -24,6 +24,7 @@ class TemplateRecord(TypedDict):
     object_format: str
     commit: str
     base: str
+    under: NotRequired[str]
     tree: NotRequired[str]
     has_submodules: bool
     submodules_fault: str
@@ -48,6 +49,7 @@ def ready_text(template: Template, boot: str) -> bytes:
         object_format=key.object_format,
         commit=template.commit,
         base=template.base,
+        under=template.under,
         tree=template.tree,
         has_submodules=template.has_submodules,
         submodules_fault=template.submodules_fault,
@@ -74,6 +76,7 @@ def read_ready(directory: Path) -> tuple[Template, str] | None:
             key=key,
             commit=record["commit"],
             base=record["base"],
+            under=record.get("under", ""),
             tree=record.get("tree", ""),
             has_submodules=record["has_submodules"],
             submodules_fault=record["submodules_fault"],

@@ -1,5 +1,6 @@
 """Finds the only paths in which a layered workspace can differ from a tree, so that git looks at
-these instead of at all files: everything that was ever written or removed is in the upper layer.
+these instead of at all files: everything that was ever written or removed is in the upper layer, or
+came with the workspace.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from pathlib import Path
 from workspace_provisioner.disk.layout import Layout
 from workspace_provisioner.disk.work import FileWork
 from workspace_provisioner.git.command import Git, Place
-from workspace_provisioner.trees.layer_files import read_layer
+from workspace_provisioner.trees.layer_files import Layer, read_layer
 from workspace_provisioner.trees.layer_views import View, opened_view
+from workspace_provisioner.trees.template_records import read_ready
 from workspace_provisioner.workspaces import Workspace
 
 MOST_PATHS = 200
@@ -39,7 +41,7 @@ class TouchedPaths:
         layer = await self._files.run(read_layer, self._layout.layers / workspace.workspace_id)
         if layer is None or not tree:
             return None
-        paths = await self._files.run(upper_paths, (layer.upper, *layer.lower))
+        paths = await self._files.run(_changed_paths, workspace, layer)
         if paths is not None and tree != workspace.commit:
             # A file that came with the tree, and not from below, leaves nothing when it goes.
             found = await self._git.run(
@@ -49,7 +51,23 @@ class TouchedPaths:
             if not found.succeeded:
                 return None
             paths += [os.fsdecode(path) for path in found.output.split(b"\0")[:-1]]
-        return paths if paths is None or _is_little(paths) else None
+        if paths is None or not _is_little(paths := list(dict.fromkeys(paths))):
+            return None
+        return paths
+
+
+def _changed_paths(workspace: Workspace, layer: Layer) -> list[str] | None:
+    """List where the files can differ from the commit's: in the upper layer, and in the one below
+    it when that holds the changes that the workspace was made with.
+    """
+    found = upper_paths((layer.upper, *layer.lower))
+    if found is None or not workspace.changes_tree:
+        return found
+    template = read_ready(layer.template)
+    if template is not None and not template[0].tree:
+        return found
+    shared = upper_paths(layer.lower)
+    return None if shared is None else found + shared
 
 
 def upper_paths(layers: Sequence[Path]) -> list[str] | None:

@@ -27,9 +27,12 @@ from tests.fakes.provisioner_room import ProvisionerRoom, open_layered_room
 from workspace_provisioner.errors import StorageUnavailable
 from workspace_provisioner.git.checkout import GitCheckouts
 from workspace_provisioner.templates import template_id
+from workspace_provisioner.trees import take
 from workspace_provisioner.trees.change_files import SHARED_BYTES
 from workspace_provisioner.trees.layer_files import read_layer
-from workspace_provisioner.trees.template_files import USED, TemplateFiles
+from workspace_provisioner.trees.template_files import RETIRED, USED, TemplateFiles
+from workspace_provisioner.trees.template_records import READY, read_ready
+from workspace_provisioner.workspace_errors import WorkspaceDirty
 from workspace_provisioner.workspaces import Rung, Workspace
 
 pytestmark = pytest.mark.asyncio
@@ -163,12 +166,14 @@ async def test_a_large_file_stays_as_a_commit_is_made(
 async def test_a_large_file_below_what_was_a_file(
     room: ProvisionerRoom, client: GitClient, *, turned: bool
 ) -> None:
+    client.write("missing", b"a word that git complains with")
+    client.commit()
     client.write("other/large", LARGE)
     await launch(room, client, "first")
     (client.path / "other/large").unlink()
     if turned:
-        (client.path / "d0/f0").unlink()
-        client.write("d0/f0/large", LARGE)
+        (client.path / "missing").unlink()
+        client.write("missing/large", LARGE)
     else:
         for each in (client.path / "d0").iterdir():
             each.unlink()
@@ -276,27 +281,147 @@ async def test_files_that_nobody_uses_go_and_others_stay(
     assert shown(room, made, "large").st_size == len(LARGE)
 
 
+@pytest.mark.parametrize("step", ["changed_files", "apply"])
 async def test_what_they_lie_over_is_dropped_meanwhile(
-    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The launch goes another way, and leaves nothing behind."""
     await room.upload(client)
     await room.preparations.finished()
     client.write("large", LARGE)
-    apply = GitCheckouts.apply
+    does = getattr(GitCheckouts, step)
 
-    async def dropped(self: GitCheckouts, *arguments: Any, **more: Any) -> None:
-        await apply(self, *arguments, **more)
+    async def dropped(self: GitCheckouts, *arguments: Any, **more: Any) -> object:
+        found = await does(self, *arguments, **more)
         monkeypatch.undo()
         base = template_id(client.source().key, client.head())
         await room.trees._files.run(room.trees._templates._drop, base)
+        return found
 
-    monkeypatch.setattr(GitCheckouts, "apply", dropped)
+    monkeypatch.setattr(GitCheckouts, step, dropped)
     made, path = await launch(room, client, "first")
     assert made.rung is Rung.CHECKOUT
     assert (path / "large").read_bytes() == LARGE
     await room.preparations.finished()
     assert not room.leftovers()
+
+
+async def test_they_are_dropped_as_a_launch_takes_them(
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.write("large", LARGE)
+    first, _ = await launch(room, client, "first")
+    await room.trees.discard(first.workspace_id)
+    copy_baseline = take._copy_baseline
+
+    def dropped(template: Path, baseline: Path) -> None:
+        room.trees._templates._drop(template.name)
+        copy_baseline(template, baseline)
+
+    monkeypatch.setattr(take, "_copy_baseline", dropped)
+    made, path = await launch(room, client, "second")
+    assert made.rung is Rung.CHECKOUT
+    assert (path / "large").read_bytes() == LARGE
+    await room.preparations.finished()
+    assert not room.leftovers()
+
+
+async def test_they_lie_over_all_that_is_below_while_it_is_looked_through(
+    room: ProvisionerRoom, client: GitClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who drops a template takes its record away first, and then looks who uses it."""
+    await room.upload(client)
+    await room.make("without", client.source(), overlay=True)
+    await room.preparations.finished()
+    client.write("d0/f0", b"of the next commit")
+    client.commit()
+    client.write("large", LARGE)
+    (client.path / "d1/f1").unlink()
+    source = client.source(changes=client.dirty(inline=False))
+    await room.upload(client, source)
+    await room.preparations.finished()
+    below = read_ready(room.layout.templates / template_id(source.key, client.head()))
+    assert below is not None
+    base = room.layout.templates / below[0].base
+    changed_files, apply = GitCheckouts.changed_files, GitCheckouts.apply
+
+    async def retired(self: GitCheckouts, *arguments: Any) -> object:
+        (base / READY).rename(base / RETIRED)
+        return await changed_files(self, *arguments)
+
+    async def ready(self: GitCheckouts, *arguments: Any, **more: Any) -> None:
+        await apply(self, *arguments, **more)
+        (base / RETIRED).rename(base / READY)
+
+    monkeypatch.setattr(GitCheckouts, "changed_files", retired)
+    monkeypatch.setattr(GitCheckouts, "apply", ready)
+    made, path = await room.make("first", source, overlay=True)
+    layer = read_layer(room.layout.layers / made.workspace_id)
+    assert layer is not None
+    assert [each.name for each in layer.lower] == ["layer", "layer", "tree"]
+    copy = copy_out(room.layout, made.workspace_id, path.with_name("copy"))
+    assert listing(copy) == files_of(client)
+    assert await room.provisioner.count_changes(made) == 0
+
+
+async def test_what_lies_over_nothing_goes_at_the_start(tmp_path: Path, client: GitClient) -> None:
+    async with open_layered_room(tmp_path / "host") as room:
+        client.write("large", LARGE)
+        made, _ = await launch(room, client, "first")
+        layer = read_layer(room.layout.layers / made.workspace_id)
+        assert layer is not None
+        await room.trees.discard(made.workspace_id)
+        (layer.lower[-1].parent / READY).unlink()
+    async with open_layered_room(tmp_path / "host") as room:
+        assert not layer.template.exists()
+        made, path = await launch(room, client, "second")
+        copy = copy_out(room.layout, made.workspace_id, path.with_name("copy"))
+        assert listing(copy) == files_of(client)
+
+
+async def test_equal_files_are_two(room: ProvisionerRoom, client: GitClient) -> None:
+    client.write("one", LARGE)
+    first, _ = await launch(room, client, "first")
+    client.write("two", LARGE)
+    made, _ = await launch(room, client, "second")
+    assert shown(room, made, "one").st_ino != shown(room, made, "two").st_ino
+    run_inside(room.layout, made.workspace_id, "cp one two; echo x >> two; ! cmp -s one two")
+    assert await room.provisioner.count_changes(first) == 0
+
+
+async def test_work_in_large_changes_is_not_lost(room: ProvisionerRoom, client: GitClient) -> None:
+    client.write("work", LARGE)
+    client.write("d0/f0", b"changed")
+
+    async def release(made: Workspace) -> bool:
+        return await room.provisioner.release(
+            made.tenant, workspace_id=made.workspace_id, checked=True
+        )
+
+    for number, script in enumerate(("true", "git checkout -q -- .", "touch x; rm x")):
+        made, _ = await launch(room, client, f"k{number}")
+        run_inside(room.layout, made.workspace_id, script)
+        with pytest.raises(WorkspaceDirty):
+            await release(made)
+        run_inside(room.layout, made.workspace_id, "git checkout -q -- .; rm work")
+        assert await room.provisioner.count_changes(made) == 2
+        assert await release(made)
+
+
+async def test_overtaken_changes_go_sooner(room: ProvisionerRoom, client: GitClient) -> None:
+    client.write("large", LARGE)
+    places = []
+    for number in range(2):
+        client.write("d0/f0", b"%d" % number)
+        made, _ = await launch(room, client, f"k{number}")
+        layer = read_layer(room.layout.layers / made.workspace_id)
+        assert layer is not None
+        places.append(layer.template)
+        await room.trees.discard(made.workspace_id)
+    for each in places:
+        os.utime(each / USED, (time.time() - 1200,) * 2)
+    await room.trees.collect()
+    assert [each.exists() for each in places] == [False, True]
 
 
 async def test_files_that_cannot_be_written_leave_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from chassis.errors import FairleadError
 from tests.fakes.git_client import GitClient, run_git
 from tests.fakes.origin_host import opened
+from tests.fakes.provisioner_room import chunked
 from tests.https_git import HttpsGitServer
 from workspace_provisioner.origins import with_origins
-from workspace_provisioner.sources import Source
+from workspace_provisioner.sources import Changes, Source
 from workspace_provisioner.trees.layer_files import read_note
 
 
@@ -158,6 +160,37 @@ async def test_changes_cannot_lead_a_submodule_out_of_the_workspace(
             await host.ask("a", source, overlay=overlay)
         assert raised.value.fields["cause"] == "path_taken"
         assert os_listing(outside) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("taken", ["file", "gone", "link"])
+async def test_a_submodule_takes_no_place_that_changes_have(
+    tmp_path: Path, https: HttpsGitServer, laptop: GitClient, *, large: bool, taken: str
+) -> None:
+    """Also where the changes are in a layer that workspaces share."""
+    sub = GitClient(tmp_path / "sub")
+    sub.write("code", b"of the submodule")
+    sub.commit()
+    add_submodule(laptop, https, "outer", "../outer.git", sub)
+    if taken == "file":
+        laptop.write("libs/outer/code", b"the client's own")
+    elif taken == "link":
+        (laptop.path / "libs").symlink_to("src")
+    laptop.write("content", os.urandom(2 * 1024 * 1024 if large else 2))
+    index = {"GIT_INDEX_FILE": str(laptop.path / ".git/changes-index")}
+    for words in (["read-tree", "HEAD"], ["rm", "-q", "--cached", "libs/outer"], ["add", "-A"]):
+        laptop.git(*words, env=index)
+    tree = laptop.git("write-tree", env=index).decode().strip()
+    changes = Changes(tree, b"")
+    async with opened(tmp_path, https) as host:
+        uploaded = replace(laptop.source(), changes=changes)
+        pack = laptop.pack([laptop.head(), tree])
+        await host.core.importer.receive(uploaded, (), chunked(pack))
+        source = replace(with_submodules(laptop, https), changes=changes)
+        with pytest.raises(FairleadError) as raised:
+            await host.ask("a", source, overlay=True)
+        assert raised.value.fields["cause"] == "path_taken"
 
 
 @pytest.mark.asyncio

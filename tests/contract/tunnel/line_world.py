@@ -8,7 +8,9 @@ import asyncio
 import os
 import random
 import secrets
+import socket
 import time
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -110,7 +112,12 @@ class Gateway:
     """Listens on one port for as long as the test lasts; `start` makes keys and tunnels anew."""
 
     def __init__(self) -> None:
-        self.port = 0
+        # Bound for as long as the gateway is there, also while nobody listens: nobody else gets it.
+        kept = socket.socket()
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(("127.0.0.1", 0))
+        self.port = int(kept.getsockname()[1])
+        weakref.finalize(self, os.close, kept.detach())
         self.urls: tuple[str, ...] = ()
         self.exits: list[Exit] = []
         self._met: list[GatewayCarrier] = []
@@ -133,8 +140,7 @@ class Gateway:
     async def listen(self) -> None:
         """Take carriers."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._meet, "127.0.0.1", self.port)
-        self.port = int(self._server.sockets[0].getsockname()[1])
+        self._server = await loop.create_server(self._meet, "127.0.0.1", self.port, reuse_port=True)
 
     @property
     def desk(self) -> TunnelDesk:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -26,6 +26,7 @@ from signalling.edge_rest_api import KeyGate
 from signalling.open_calls import KeyWatch, OpenCalls
 from signalling.session_grpc_api import SESSION_SERVICE, register_sessions
 from tests.contract.wire.front_door import Door, make_door
+from tests.eventually import SECONDS
 from tests.fakes.rate_limits import no_rate_limits
 from tests.fakes.session_house import HELD, make_house
 
@@ -178,6 +179,38 @@ async def test_a_stream_over_grpc_ends(tmp_path: Path, bind: str) -> None:
         assert len(door.calls.key_ids) == 1
         ApiKeys(state=tmp_path).revoke(door.key)
         watch.look()
+        assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_stream_over_grpc_that_has_just_begun_ends(tmp_path: Path, bind: str) -> None:
+    """Its key ends while gRPC writes the first response, and the headers with it."""
+    keys, calls = ApiKeys(state=tmp_path), OpenCalls()
+    text = keys.add("one")
+    watch = KeyWatch(keys=keys, calls=calls, end_sessions=nothing)
+
+    async def answer(request: bytes, context: object) -> AsyncIterator[bytes]:
+        ApiKeys(state=tmp_path).revoke(text)
+        asyncio.get_running_loop().call_soon(watch.look)
+        yield b"first"
+        await asyncio.Event().wait()
+
+    method = cast(Any, grpc.unary_stream_rpc_method_handler)(answer)
+    handler = grpc.method_handlers_generic_handler("test.Begun", {"Answer": method})
+    async with (
+        serve_grpc(
+            bind=bind,
+            register=lambda server: server.add_generic_rpc_handlers((handler,)),
+            services=[],
+            tracer_provider=TracerProvider(),
+            interceptors=[KeyCheck(keys=keys, calls=calls, limits=no_rate_limits())],
+        ),
+        open_channel(bind, tracer_provider=TracerProvider()) as channel,
+        asyncio.timeout(SECONDS),
+    ):
+        call = cast(Any, channel).unary_stream("/test.Begun/Answer")(
+            b"", metadata=[("authorization", f"Bearer {text}")]
+        )
+        assert await call.read() == b"first"
         assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
 
 

@@ -182,7 +182,7 @@ async def test_objects_that_are_closed_while_a_child_is_being_born(
         monkeypatch.setattr(objects, "_lock", lock)
         monkeypatch.setattr(LoopThread, "begin", begin_and_close)
         with pytest.raises(ChildLost, match="closed"):
-            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {})
+            await asyncio.to_thread(objects.isolate, "aviary:Parrot", {"python": "mute"})
         await asyncio.to_thread(closing[0].join)
     # Sockets that nobody has closed warn when they are collected, and warnings are errors.
     gc.collect()
